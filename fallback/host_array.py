@@ -1,0 +1,69 @@
+"""Rows in host memory behind the engines' `Array` protocol; knows no library but numpy."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+
+class Rows(Protocol):
+    """What `copy_rows` needs of an array that may belong to another engine."""
+
+    def numpy(self) -> np.ndarray: ...
+
+    def rows(self, start: int, count: int) -> Rows: ...
+
+
+class HostArray:
+    """An array of the host, first axis = rows; views made by `rows` share its memory.
+
+    `values` is the memory itself (for the engine that owns it); `numpy()` is always a copy.
+    """
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.values.dtype
+
+    def numpy(self) -> np.ndarray:
+        return self.values.copy()
+
+    def write(self, row: int, values: np.ndarray) -> None:
+        """Copies `values` (n, ...) over rows row..row+n-1.
+
+        Raises ValueError if they would end past the last row.
+        """
+        self._check(row, len(values))
+        self.values[row : row + len(values)] = values
+
+    def copy_rows(self, row: int, source: Rows, source_row: int, count: int) -> None:
+        """Copies `count` rows of `source` from `source_row` over rows row..row+count-1."""
+        if isinstance(source, HostArray):
+            source._check(source_row, count)
+            self.write(row, source.values[source_row : source_row + count])
+        else:
+            self.write(row, source.rows(source_row, count).numpy())
+
+    def rows(self, start: int, count: int) -> HostArray:
+        """A view of rows start..start+count-1."""
+        self._check(start, count)
+        return HostArray(self.values[start : start + count])
+
+    def close(self) -> None:
+        """Lets go of the memory; views made before stay valid."""
+        self.values = np.empty(0, self.values.dtype)
+
+    def _check(self, start: int, count: int) -> None:
+        if start < 0 or count < 0 or start + count > len(self.values):
+            raise ValueError(
+                f"rows {start}..{start + count - 1} are outside an array of {len(self.values)} rows"
+            )
