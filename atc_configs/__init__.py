@@ -1,1 +1,1 @@
-"""What each graph takes and gives, and what each chip can do; `contract.py` and `soc.py` are the only readers."""
+"""What each graph takes and gives, and what each chip can do, each with one reader."""

@@ -1,6 +1,7 @@
-"""The one reader of the contract files: which graphs a family has, what goes in and out, at which sizes (gears).
+"""The one reader of the contract files: a family's graphs, what goes in and out, at which sizes.
 
-Export takes its axes from here, ATC its strings, the runtimes their sizes and checks. Knows no engine and no model.
+Export takes its axes from here, ATC its strings, the runtimes their sizes and checks. Knows no
+engine and no model.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Contract:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of everything that decides what a compiled graph is; tasks and canvases do not."""
+        """SHA-256 of all that decides what a compiled graph is; tasks and canvases do not."""
         graphs = {name: _canonical(graph) for name, graph in self.graphs.items()}
         form = [self.family, self.version, self.precision, dict(self.dims), graphs]
         return hashlib.sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()
@@ -77,8 +78,9 @@ def load_contract(
 ) -> Contract:
     """The contract of a family ("hunyuanocr", "ppocr") or of a YAML file.
 
-    dims: the model's sizes; those not given are the released checkpoint's. gears: graph name -> its gears, cheapest
-    first, as mappings or as tuples in the order of the graph's symbols. Raises ContractError naming file and key.
+    dims: the model's sizes; those not given are the released checkpoint's. gears: graph name ->
+    its gears, cheapest first, as mappings or as tuples in the order of the graph's symbols.
+    Raises ContractError naming file and key.
     """
     file, text = _read(family_or_path)
     raw = _fields(_parse(file, text), file, "", _TOP)
@@ -102,7 +104,7 @@ def load_contract(
 
 
 def dims_of_config(family_or_path: str | Path, config: Mapping[str, Any]) -> dict[str, int]:
-    """The model sizes that a checkpoint's config.json states, nested or flat; pass them to `load_contract`.
+    """The model sizes that a checkpoint's config.json states, nested or flat, for `load_contract`.
 
     Raises ContractError for a size that the contract needs from the file and does not find there.
     """

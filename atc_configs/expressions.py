@@ -1,6 +1,7 @@
-"""Dimensions as the contract files write them: an integer, a symbol, or a small sum such as "N/4" or "K*D".
+"""Dimensions as the contract files write them: an integer, a symbol, or a sum such as "N/4".
 
-Knows nothing of YAML, graphs or models. `/` must divide exactly: half a row is a mistake in the file or in a gear.
+Knows nothing of YAML, graphs or models. `/` must divide exactly: half a row is a mistake in the
+file or in a gear.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ Dim = int | str
 
 
 class ExpressionError(ValueError):
-    """A dimension that cannot be read, lacks a value, or does not come out as a positive integer."""
+    """A dimension that cannot be read, lacks a value, or is no positive integer."""
 
 
 def symbols_of(dim: Dim) -> frozenset[str]:
@@ -34,7 +35,7 @@ def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
 
 
 def bind(dim: Dim, values: Mapping[str, int]) -> Dim:
-    """`dim` as an integer if `values` has all of its symbols, else the text with the known ones filled in."""
+    """`dim` as an integer if `values` has all of its symbols, else with known ones filled in."""
     names = symbols_of(dim)
     if names <= values.keys():
         return evaluate(dim, values)

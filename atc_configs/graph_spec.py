@@ -1,4 +1,4 @@
-"""The graphs of a contract as values: tensors with symbolic shapes, and the sizes (gears) they are compiled for.
+"""The graphs of a contract as values: tensors with symbolic shapes, and their sizes (gears).
 
 Knows no file format, no engine and no model.
 """
@@ -19,19 +19,23 @@ ITEM_BYTES = {"float16": 2, "float32": 4, "int32": 4, "int64": 8, "uint8": 1}
 
 
 class ContractError(ValueError):
-    """A contract, chip or gear that cannot be used; the message names the file and the key, or the value and limit."""
+    """A contract, chip or gear that cannot be used; names file and key, or value and limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A named input or output. `dtype` "compute" is the contract's precision; gear symbols stay in `shape`."""
+    """A named input or output. dtype "compute" is the contract's precision; `shape` keeps the
+    gear symbols."""
 
     name: str
     dtype: str
     shape: tuple[Dim, ...]
 
     def resolve(self, values: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape with `values` for its symbols. Raises ContractError for a missing value or an inexact division."""
+        """The shape with `values` for its symbols.
+
+        Raises ContractError for a missing value or an inexact division.
+        """
         try:
             return tuple(evaluate(dim, values) for dim in self.shape)
         except ExpressionError as error:
@@ -59,7 +63,7 @@ class GraphSpec:
     atc: Mapping[str, str]
 
     def gear_for(self, **wanted: int) -> Mapping[str, int]:
-        """The cheapest gear in which every wanted size fits; a symbol that is not named may be anything.
+        """The cheapest gear in which every wanted size fits; a symbol not named may be anything.
 
         Raises ContractError naming the value, the largest gear and what to do.
         """
@@ -80,20 +84,21 @@ class GraphSpec:
         return {spec.name: spec.resolve(gear) for spec in self.outputs}
 
     def dynamic_dims(self, gear: Mapping[str, int]) -> list[int]:
-        """Every dimension of every input, one after the other: what `acl.mdl.set_input_dynamic_dims` takes."""
+        """Every dimension of every input in turn: what `acl.mdl.set_input_dynamic_dims` takes."""
         return [size for spec in self.inputs for size in spec.resolve(gear)]
 
     def atc_input_shape(self) -> str:
         """ATC's --input_shape: "name:1,-1;name:..." with -1 where the gears differ."""
         return ";".join(
-            f"{spec.name}:{','.join(str(dim) if isinstance(dim, int) else '-1' for dim in spec.shape)}"
+            f"{spec.name}:"
+            + ",".join(str(dim) if isinstance(dim, int) else "-1" for dim in spec.shape)
             for spec in self.inputs
         )
 
     def atc_dynamic_dims(self) -> str:
-        """The value of ATC's --dynamic_dims, --dynamic_image_size or --dynamic_batch_size; "" for a static graph.
+        """The value of ATC's option `gear_kind`; "" for a static graph.
 
-        For --dynamic_dims: one number for each -1 of `atc_input_shape`, in its order, gears parted by ";".
+        For dynamic_dims: one number for each -1 of `atc_input_shape`, gears parted by ";".
         """
         if self.gear_kind == "dynamic_batch_size":
             return ",".join(str(gear[self.symbols[0]]) for gear in self.gears)
@@ -102,7 +107,7 @@ class GraphSpec:
         return ";".join(",".join(map(str, self._unknowns(gear))) for gear in self.gears)
 
     def onnx_axes(self) -> dict[str, dict[int, str]]:
-        """Tensor name -> {axis: expression} for the axes that differ between gears; tensors without any are left out."""
+        """Tensor name -> {axis: expression}; only axes that differ between gears."""
         axes = {
             spec.name: {i: dim for i, dim in enumerate(spec.shape) if isinstance(dim, str)}
             for spec in (*self.inputs, *self.outputs)

@@ -21,8 +21,9 @@ _CERTAINTIES = ("documented", "derived", "unsure")
 class Soc:
     """One chip. `name` is ATC's --soc_version; `column` the chip family of CANN's operator tables.
 
-    bandwidth_range in bytes/s (pessimistic, optimistic), fp16_peak in FLOP/s, int8_peak in OP/s; budgets: the largest
-    `patches`, `cache_rows` and `slots` taken by default; sources and certainty: by figure.
+    bandwidth_range in bytes/s (pessimistic, optimistic), fp16_peak in FLOP/s, int8_peak in OP/s;
+    budgets: the largest `patches`, `cache_rows` and `slots` taken by default; sources and
+    certainty: by figure.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Soc:
 def load_soc(name: str) -> Soc:
     """The chip that ATC calls `name`; the prefix "Ascend" may be left out.
 
-    Raises ContractError with the nearest names, and for `Ascend910B`, which ATC takes for the old 910.
+    Raises ContractError with the nearest names, and for `Ascend910B`: to ATC the old 910.
     """
     raw = _load()
     spelled = {known.lower(): known for known in (*raw["chips"], "Ascend910B")}
@@ -49,8 +50,8 @@ def load_soc(name: str) -> Soc:
     wanted = spelled.get(full.lower(), full)
     if wanted == "Ascend910B":
         raise ContractError(
-            "soc Ascend910B: to ATC this is the old 910, not an Atlas A2; say Ascend910B1 to Ascend910B4"
-            " (the Name column of npu-smi info), or Ascend910A for the old one"
+            "soc Ascend910B: to ATC this is the old 910, not an Atlas A2; say Ascend910B1 to"
+            " Ascend910B4 (the Name column of npu-smi info), or Ascend910A for the old one"
         )
     if wanted not in raw["chips"]:
         near = difflib.get_close_matches(wanted, raw["chips"], n=3, cutoff=0.6)

@@ -32,7 +32,8 @@ def _run(model: bytes, name: str, x: np.ndarray) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), [("det", (1, 3, 96, 160)), ("cls", (1, 3, 48, 192)), ("cls", (3, 3, 48, 192))]
+    ("name", "shape"),
+    [("det", (1, 3, 96, 160)), ("cls", (1, 3, 48, 192)), ("cls", (3, 3, 48, 192))],
 )
 def test_outputs_equal_those_of_the_shipped_file(name, shape, folder):
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
@@ -92,7 +93,7 @@ def test_a_changed_model_file_is_refused(tmp_path, monkeypatch):
     other = tmp_path / "det.onnx"
     other.write_bytes(b"other weights")
     monkeypatch.setattr(ppocr, "_wheel_file", lambda file: other)
-    with pytest.raises(ModelError, match="SHA-256.*reinstall rapidocr"):
+    with pytest.raises(ModelError, match=r"SHA-256.*reinstall rapidocr"):
         ppocr.write_ppocr(tmp_path / "out")
 
 
