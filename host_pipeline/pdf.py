@@ -1,0 +1,236 @@
+"""Draws PDF pages with PDFium, one at a time.
+
+The resolution: what the caller asked for; else, on a page that is nothing but one scan, the
+scan's own pixels; else 200 dpi, raised for small pages and lowered for very large ones.
+PDFium must not be called from two threads, not even on two documents: one lock guards all calls.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+import pypdfium2 as pdfium
+import pypdfium2.raw as pdfium_c
+
+from host_pipeline.errors import CorruptInput, EmptyInput, EncryptedDocument, InputError
+from host_pipeline.limits import PageLimits
+from host_pipeline.pixels import Decoded, frozen
+from host_pipeline.result import Notice
+
+_PDFIUM_LOCK = threading.RLock()
+_POINTS_PER_INCH = 72.0
+_DEFAULT_DPI = 200.0  # 6-point print has an x-height of about 8 pixels
+_SMALL_PAGE_DPI = 400.0
+_SMALL_PAGE_SIDE = 1600.0  # pixels that the longer side gets on a label or receipt, if it can
+_LARGE_PAGE_PIXELS = 40_000_000  # what a page gets without being asked for: A0 at 130 dpi
+_LEGIBLE_DPI = 150.0
+_SCAN_COVERAGE = 0.85  # part of the page that images must cover for it to be a scan
+_FORM_DEPTH = 8
+_TAIL_BYTES = 4096
+
+_Matrix = tuple[float, float, float, float]  # the linear part (a, b, c, d), ISO 32000-1 8.3.3
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What a page is made of: the resolution of the images that cover it (None where they do
+    not), and whether visible print or drawing lies on it too."""
+
+    scan_dpi: float | None
+    has_print: bool
+
+
+class PdfReader:
+    """The pages of a PDF file. Owns `stream`; keeps no page between calls."""
+
+    def __init__(
+        self,
+        stream: BinaryIO,
+        source: str,
+        limits: PageLimits,
+        password: str | None,
+        dpi: float | None,
+    ) -> None:
+        self._stream = stream
+        self._source = source
+        self._limits = limits
+        self._dpi = dpi
+        self._notices: list[Notice] = []
+        if not _has_end(stream):
+            text = "the end of the PDF is missing; pages or parts of them may be missing too"
+            self._notices.append(Notice("truncated", text))
+        with _pdfium(source):
+            self._document = _open_pdf(stream, source, password)
+            try:
+                self._count = len(self._document)
+                limits.check_pages(self._count, source)
+                self._document.init_forms()  # without it, filled-in fields are not drawn
+                if self._document.get_formtype() == pdfium_c.FORMTYPE_XFA_FULL:
+                    text = "an XFA form; only the fixed page behind the form can be drawn"
+                    self._notices.append(Notice("xfa_form", text))
+            except BaseException:
+                self._document.close()
+                raise
+
+    def __len__(self) -> int:
+        return self._count
+
+    def load(self, index: int) -> Decoded:
+        """Draw one page upright. Raises CorruptInput or PageTooLarge."""
+        with _pdfium(self._source):
+            page = self._document[index]
+            try:
+                content = _survey(page, self._limits, self._source)
+                dpi, notices = self._choose_dpi(page.get_width(), page.get_height(), content)
+                pixels = _draw(page, dpi)
+                rotation = page.get_rotation()
+            finally:
+                page.close()
+        return Decoded(pixels, rotation, False, dpi, tuple(self._notices + notices))
+
+    def close(self) -> None:
+        """Close the document and the file; idempotent."""
+        with _PDFIUM_LOCK:
+            self._document.close()
+        self._stream.close()
+
+    def _choose_dpi(
+        self, width_pt: float, height_pt: float, content: _Content
+    ) -> tuple[float, list[Notice]]:
+        width, height = width_pt / _POINTS_PER_INCH, height_pt / _POINTS_PER_INCH  # inches
+        if self._dpi is not None:
+            size = _pixel_size(width_pt, height_pt, self._dpi)
+            self._limits.check_size(*size, self._source, f"at {self._dpi:g} dpi")
+            return self._dpi, []
+        wanted = min(max(_DEFAULT_DPI, _SMALL_PAGE_SIDE / max(width, height)), _SMALL_PAGE_DPI)
+        if content.scan_dpi is not None:
+            wanted = max(wanted, content.scan_dpi) if content.has_print else content.scan_dpi
+        room = min(self._limits.max_pixels, _LARGE_PAGE_PIXELS)
+        most = min(math.sqrt(room / (width * height)), self._limits.max_side / max(width, height))
+        # The rounding of sides up to whole pixels must not exceed what was just allowed.
+        dpi = min(wanted, most * 0.999)
+        if dpi >= min(wanted, _LEGIBLE_DPI):
+            return dpi, []
+        text = (
+            f"the page measures {width:.1f} x {height:.1f} inches and is drawn at {dpi:.0f} dpi; "
+            "small print may be lost. Set the dpi to draw it larger"
+        )
+        return dpi, [Notice("dpi_lowered", text)]
+
+
+def _survey(page: Any, limits: PageLimits, source: str) -> _Content:
+    """Look through the page's objects without drawing them; refuses oversized images."""
+    covered, largest, scan_dpi, has_print = 0.0, 0.0, None, False
+    for item, matrix in _objects(page):
+        kind = pdfium_c.FPDFPageObj_GetType(item)
+        if kind == pdfium_c.FPDF_PAGEOBJ_TEXT:
+            mode = pdfium_c.FPDFTextObj_GetTextRenderMode(item)
+            has_print |= mode != pdfium_c.FPDF_TEXTRENDERMODE_INVISIBLE
+        elif kind != pdfium_c.FPDF_PAGEOBJ_IMAGE:
+            has_print = True
+        else:
+            width, height = _image_size(item)
+            limits.check_size(width, height, source, "in an image of the page")
+            across, down = math.hypot(*matrix[:2]), math.hypot(*matrix[2:])  # points
+            covered += across * down
+            if across * down > largest and width and height:
+                largest = across * down
+                scan_dpi = _POINTS_PER_INCH * max(width / across, height / down)
+    if covered < _SCAN_COVERAGE * page.get_width() * page.get_height():
+        scan_dpi = None
+    return _Content(scan_dpi, has_print)
+
+
+def _objects(page: Any) -> Iterator[tuple[Any, _Matrix]]:
+    """Every drawn object with its matrix to the page, those inside form objects included.
+
+    On the C interface: pypdfium2's own walk makes a Python object of each, 100,000 on a map.
+    """
+    for at in range(pdfium_c.FPDFPage_CountObjects(page)):
+        yield from _walk(pdfium_c.FPDFPage_GetObject(page, at), (1.0, 0.0, 0.0, 1.0), 0)
+
+
+def _walk(item: Any, outer: _Matrix, depth: int) -> Iterator[tuple[Any, _Matrix]]:
+    raw = pdfium_c.FS_MATRIX()
+    pdfium_c.FPDFPageObj_GetMatrix(item, raw)
+    a, b, c, d = outer
+    matrix = (
+        raw.a * a + raw.b * c,
+        raw.a * b + raw.b * d,
+        raw.c * a + raw.d * c,
+        raw.c * b + raw.d * d,
+    )
+    if pdfium_c.FPDFPageObj_GetType(item) != pdfium_c.FPDF_PAGEOBJ_FORM:
+        yield item, matrix
+    elif depth < _FORM_DEPTH:
+        for at in range(pdfium_c.FPDFFormObj_CountObjects(item)):
+            yield from _walk(pdfium_c.FPDFFormObj_GetObject(item, at), matrix, depth + 1)
+
+
+def _image_size(item: Any) -> tuple[int, int]:
+    width, height = ctypes.c_uint(), ctypes.c_uint()
+    pdfium_c.FPDFImageObj_GetImagePixelSize(item, width, height)
+    return int(width.value), int(height.value)
+
+
+def _pixel_size(width_pt: float, height_pt: float, dpi: float) -> tuple[int, int]:
+    scale = dpi / _POINTS_PER_INCH
+    return math.ceil(width_pt * scale), math.ceil(height_pt * scale)
+
+
+def _draw(page: Any, dpi: float) -> np.ndarray:
+    """The page on white, (H, W, 3) uint8 RGB."""
+    # A hair less, so that a scan of 1654 pixels is not drawn on 1655 by a rounding error.
+    scale = dpi / _POINTS_PER_INCH * (1 - 1e-6)
+    bitmap = page.render(scale=scale, rev_byteorder=True, limit_image_cache=True)
+    try:
+        return frozen(bitmap.to_numpy()[..., :3].copy())
+    finally:
+        bitmap.close()
+
+
+def _open_pdf(stream: BinaryIO, source: str, password: str | None) -> Any:
+    data = stream.getvalue() if isinstance(stream, io.BytesIO) else stream
+    try:
+        return pdfium.PdfDocument(data, password=password)
+    except pdfium.PdfiumError as error:
+        code = error.err_code
+    if code == pdfium_c.FPDF_ERR_PASSWORD:
+        if password:
+            raise EncryptedDocument("the password does not open this PDF", source)
+        raise EncryptedDocument("the PDF is encrypted; give its password", source)
+    if code == pdfium_c.FPDF_ERR_SECURITY:
+        remedy = "save it without encryption and give that"
+        raise EncryptedDocument(f"the PDF is encrypted in a way that is not read; {remedy}", source)
+    if code == pdfium_c.FPDF_ERR_SUCCESS:
+        raise EmptyInput("the PDF has no pages", source)
+    raise CorruptInput("damaged PDF: its page tree cannot be found", source)
+
+
+def _has_end(stream: BinaryIO) -> bool:
+    """Whether the last kilobytes hold the end mark (ISO 32000-1, 7.5.5)."""
+    size = stream.seek(0, io.SEEK_END)
+    stream.seek(max(0, size - _TAIL_BYTES))
+    tail = stream.read()
+    stream.seek(0)
+    return b"%%EOF" in tail
+
+
+@contextmanager
+def _pdfium(source: str) -> Iterator[None]:
+    """The lock around PDFium, and its failures as InputError."""
+    with _PDFIUM_LOCK:
+        try:
+            yield
+        except (InputError, MemoryError):
+            raise
+        except (pdfium.PdfiumError, OSError, ValueError) as error:
+            raise CorruptInput(f"damaged PDF: {error}", source) from error
