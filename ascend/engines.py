@@ -86,9 +86,10 @@ class Engine(Protocol):
     ) -> NDArray[np.float32]:
         """Append counts[b] rows to slot first_slot+b of `cache`, for b in 0..B-1, and return the
         logits (B, R, V) of the rows select[b] (indices into the chunk; every select[b] has the
-        same length R, which may be 0). `embeds` (B, Q, C), `cos` and `sin` (B, Q, D) with
-        Q >= max(counts); rows at or past counts[b] are padding. counts[b] == 0 leaves its slot
-        as it is and its logits undefined. The engine pads to a gear itself."""
+        same length R, which may be 0). `embeds` (B, Q, C), or an Array of its B·Q rows (B·Q, C);
+        `cos` and `sin` (B, Q, D) with Q >= max(counts); rows at or past counts[b] are padding.
+        counts[b] == 0 leaves its slot as it is and its logits undefined. The engine pads to a gear
+        itself."""
 
     def close(self) -> None:
         """Release everything; idempotent."""
