@@ -12,8 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from host_pipeline.parse.answer import Answer
+from host_pipeline.parse.chart import parse_chart
 from host_pipeline.parse.coordinates import BoxMapper, ToPage
+from host_pipeline.parse.fields import parse_fields
 from host_pipeline.parse.fields_schema import FieldSpec, SchemaError, field_specs
+from host_pipeline.parse.latex import parse_latex
+from host_pipeline.parse.layout import parse_layout
+from host_pipeline.parse.markdown import parse_markdown
 from host_pipeline.parse.repetition import trim_repetition
 from host_pipeline.parse.spotting import parse_spotting
 from host_pipeline.parse.values import check_value
@@ -80,6 +85,17 @@ def _parse_text(raw: str) -> Answer:
     return Answer(lines=lines, text=raw.strip())
 
 
+def _parse_table(raw: str, mapper: BoxMapper) -> Answer:
+    """A table answer; rows that lost their `<table>` are one all the same."""
+    if "<table" not in raw.lower() and re.search(r"<t[rdh]\b", raw, re.IGNORECASE):
+        raw = f"<table>{raw}"
+    answer = parse_markdown(raw, mapper)
+    if answer.tables:
+        return answer
+    notice = Notice("no_table", "the answer holds no table")
+    return dataclasses.replace(answer, warnings=(*answer.warnings, notice))
+
+
 _Parser = Callable[[str, BoxMapper, tuple[FieldSpec, ...]], Answer]
 
 _PARSERS: Mapping[Form, _Parser] = {
@@ -87,4 +103,12 @@ _PARSERS: Mapping[Form, _Parser] = {
     "subtitles": lambda raw, mapper, specs: _parse_text(raw),
     "spotting": lambda raw, mapper, specs: parse_spotting(raw, mapper),
     "spotting_json": lambda raw, mapper, specs: parse_spotting(raw, mapper),
+    "layout": lambda raw, mapper, specs: parse_layout(
+        raw, mapper, lambda text: parse_markdown(text, mapper)
+    ),
+    "markdown": lambda raw, mapper, specs: parse_markdown(raw, mapper),
+    "html_table": lambda raw, mapper, specs: _parse_table(raw, mapper),
+    "chart": lambda raw, mapper, specs: parse_chart(raw, mapper),
+    "latex": lambda raw, mapper, specs: parse_latex(raw),
+    "json": lambda raw, mapper, specs: parse_fields(raw, specs),
 }

@@ -73,7 +73,8 @@ class BoxMapper:
     def _clockwise(self, corners: list[Point]) -> list[Point]:
         following = corners[1:] + corners[:1]
         # Shoelace sum; y points down, so a clockwise quad has a positive one.
-        twice_area = sum(x0 * y1 - x1 * y0 for (x0, y0), (x1, y1) in zip(corners, following))
+        pairs = zip(corners, following, strict=True)
+        twice_area = sum(x0 * y1 - x1 * y0 for (x0, y0), (x1, y1) in pairs)
         if twice_area >= 0:
             return corners
         self._mended["box_reordered"] += 1
@@ -100,19 +101,20 @@ def points_of(value: Any) -> list[Point]:
         if found:
             return found
         numbers = [float(n) for n in re.findall(_NUMBER, value)]
-        return _paired(numbers) if len(numbers) in (4, 8) else []
+        return paired(numbers) if len(numbers) in (4, 8) else []
     if not isinstance(value, (list, tuple)):
         return []
     if all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in value):
-        return _paired([float(v) for v in value])
+        return paired([float(v) for v in value])
     pairs = [_paired_or_none(v) for v in value]
     return [p for p in pairs if p is not None] if all(p is not None for p in pairs) else []
 
 
-def _paired(numbers: list[float]) -> list[Point]:
+def paired(numbers: list[float]) -> list[Point]:
+    """x, y, x, y, ... as points; empty for an odd count or fewer than two points."""
     if len(numbers) < 4 or len(numbers) % 2:
         return []
-    return list(zip(numbers[::2], numbers[1::2]))
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def _paired_or_none(value: Any) -> Point | None:

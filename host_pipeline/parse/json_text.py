@@ -26,6 +26,7 @@ _LATEX = re.compile(
 )
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.|\Z)", re.DOTALL)
 _BETWEEN = re.compile(r"(?<=\})\s*,?\s*(?=\{)")
+_CLOSED = re.compile(r'["\]]\s*\}[\s\]]*\Z')  # ends like an item whose quotes only miscount
 _FENCE = re.compile(r"\A```[A-Za-z]*[ \t]*\r?\n?")
 
 
@@ -76,7 +77,7 @@ def decode_items(raw: str) -> tuple[list[dict[str, Any]], Decoded]:
 
 def _decode_item(text: str, *, last: bool) -> Decoded:
     start = text.find("{")
-    if start < 0 or (last and "}" not in text[start:]):
+    if start < 0 or (last and _is_open(text[start:]) and not _CLOSED.search(text)):
         rest = text.strip("[] \n")
         return Decoded(leftovers=(rest,) if rest else ())
     body = text[start:].rstrip("] \r\n\t") if last else text[start:]
@@ -140,8 +141,11 @@ def _decode_repaired(body: str) -> Decoded:
     if start < 0:
         return Decoded(leftovers=(body,))
     text = _ESCAPE.sub(_mend_escape, body[start:])
+    value: Any
+    log: list[dict[str, str]]
     try:
-        value, log = json_repair.loads(text, skip_json_loads=True, logging=True)
+        # With logging=True the library returns a pair, which its annotations do not say.
+        value, log = json_repair.loads(text, skip_json_loads=True, logging=True)  # type: ignore
     except (ValueError, RecursionError):
         value, log = None, []
     if not isinstance(value, (dict, list)) or not value:

@@ -15,7 +15,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from host_pipeline.parse.answer import Answer
-from host_pipeline.parse.coordinates import POINT, RUN, BoxMapper, Point, points_in, points_of
+from host_pipeline.parse.coordinates import (
+    POINT,
+    RUN,
+    BoxMapper,
+    Point,
+    paired,
+    points_in,
+    points_of,
+)
 from host_pipeline.parse.json_text import decode_items
 from host_pipeline.result import Line, Notice
 
@@ -98,7 +106,7 @@ def _parse_tags(raw: str, mapper: BoxMapper) -> Answer:
 
 def _tag_points(text: str) -> list[Point]:
     numbers = [float(n) for n in _POS.findall(text)]
-    return list(zip(numbers[::2], numbers[1::2])) if numbers else points_in(text)
+    return paired(numbers) if numbers else points_in(text)
 
 
 def _parse_json(raw: str, mapper: BoxMapper) -> Answer:
