@@ -1,0 +1,241 @@
+"""Compiles an ONNX model into the emulator's `.om`: gears, precision, image input, weights once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from . import om, onnx_file
+from .chips import CHIPS
+from .description import DTYPES, FORMATS
+from .onnx_file import FLOAT, FLOAT16, INLINE_BYTES, Source, acl_dtype, inputs_of
+from .rounding import FP16_MAX, KEEP_ALL, Rounding, round_graph
+from .shapes import DynamicShapeError, Shape, plan, skeleton
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to build. shapes: by input, -1 on dynamic axes; gears: numbers for the -1s in order.
+
+    kind: static, batch, image, dims or range. layout: NCHW, NHWC, NCDHW or ND.
+    """
+
+    model: Path
+    output: Path
+    soc: str
+    shapes: dict[str, Shape]
+    kind: str = "static"
+    gears: tuple[Shape, ...] = ()
+    layout: str = "ND"
+    precision: str = "fp16"
+    keep: frozenset[str] = frozenset()
+    keep_types: frozenset[str] = frozenset()
+    output_type: str = ""
+    ranges: dict[str, list[list[int]]] = field(default_factory=dict)
+    aipp: Any = None
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A compiled graph before it is written: description, graph bytes, and the weights' sources."""
+
+    description: dict[str, Any]
+    graph: bytes
+    weights: list[tuple[Source, np.dtype[Any], int]]
+    weights_size: int
+    limit: float
+
+
+def gear_shapes(request: Request, names: list[str], key: Shape) -> list[Shape]:
+    """The input shapes under one gear.
+
+    A batch number fills every -1, an image pair the (h, w) -1s of the image, dims fill the -1s in order.
+    """
+    numbers = iter(key)
+    shapes = []
+    for name in names:
+        shape = request.shapes[name]
+        if request.kind == "batch":
+            shapes.append(tuple(key[0] if dim == -1 else dim for dim in shape))
+        elif request.kind == "image" and -1 in shape:
+            pair = iter(key)
+            shapes.append(tuple(next(pair) if dim == -1 else dim for dim in shape))
+        else:
+            shapes.append(tuple(next(numbers) if dim == -1 else dim for dim in shape))
+    return shapes
+
+
+def _gears(request: Request, model: onnx.ModelProto, names: list[str]) -> tuple[list[Any], list[Shape], int]:
+    """(gears, output shapes at the largest, workspace)."""
+    item = 4 if request.precision in KEEP_ALL else 2
+    bare = skeleton(model)
+    if request.kind == "range":
+        return [], [], 0
+    if request.kind == "static":
+        planned = plan(bare, [request.shapes[name] for name in names], item)
+        return [], list(planned.outputs), planned.work_bytes
+    gears, work = [], 0
+    for key in request.gears:
+        shapes = gear_shapes(request, names, key)
+        planned = plan(bare, shapes, item)
+        work = max(work, planned.work_bytes)
+        gears.append({"key": list(key), "inputs": shapes, "outputs": list(planned.outputs)})
+    largest = [
+        max((gear["outputs"][index] for gear in gears), key=math.prod)
+        for index in range(len(gears[0]["outputs"]))
+    ]
+    return gears, largest, work
+
+
+def _output_names(graph: onnx.GraphProto) -> list[str]:
+    """`<node>:<index>:<tensor>` as davinci_model.cc makes them for ONNX."""
+    producers = {
+        name: (node.name or node.op_type, index)
+        for node in graph.node
+        for index, name in enumerate(node.output)
+    }
+    names = []
+    for value in graph.output:
+        node, index = producers.get(value.name, (value.name, 0))
+        names.append(f"{node}:{index}:{value.name}")
+    return names
+
+
+def _set_output_type(graph: onnx.GraphProto, output_type: str) -> None:
+    """--output_type: casts float outputs to the wanted type."""
+    wanted = {"FP16": FLOAT16, "FP32": FLOAT}.get(output_type)
+    if wanted is None:
+        return
+    for value in graph.output:
+        if value.type.tensor_type.elem_type not in (FLOAT, FLOAT16, wanted):
+            continue
+        if value.type.tensor_type.elem_type == wanted:
+            continue
+        inner = f"{value.name}/typed"
+        for node in graph.node:
+            for names in (node.input, node.output):
+                for index, name in enumerate(names):
+                    if name == value.name:
+                        names[index] = inner
+        graph.node.append(helper.make_node("Cast", [inner], [value.name], to=wanted))
+        value.type.tensor_type.elem_type = wanted
+
+
+def _tensor(name: str, source: str, value: onnx.ValueInfoProto, layout: int, shape: Shape,
+            largest: Shape) -> dict[str, Any]:  # fmt: skip
+    return {"name": name, "source": source, "dtype": acl_dtype(value.type.tensor_type.elem_type),
+            "format": layout, "shape": list(shape), "largest": list(largest)}  # fmt: skip
+
+
+def _externalise(
+    model: onnx.ModelProto, rules: Rounding, folder: Path
+) -> tuple[list[tuple[Source, np.dtype[Any], int]], list[dict[str, Any]], int]:
+    """Moves initialisers out of the graph; halves are stored as fp16 and cast where they are read."""
+    graph = model.graph
+    plan_, entries, casts, keep, offset = [], [], [], [], 0
+    for tensor in graph.initializer:
+        source = Source(tensor, folder)
+        half = tensor.name in rules.halves
+        size = source.count * source.dtype.itemsize
+        dtype = np.dtype(np.float16) if half and not rules.bf16 else source.dtype
+        name = f"{tensor.name}/stored" if half else tensor.name
+        if half and not rules.bf16:
+            casts.append(helper.make_node("Cast", [name], [tensor.name], to=FLOAT))
+        elif half:
+            name = tensor.name
+        stored = onnx.TensorProto(name=name, dims=tensor.dims)
+        stored.data_type = helper.np_dtype_to_tensor_dtype(dtype)
+        if size <= INLINE_BYTES:
+            limit = FP16_MAX if rules.saturate else math.inf
+            stored.raw_data = b"".join(source.chunks(dtype, limit if half else math.inf))
+            keep.append(stored)
+            continue
+        nbytes = source.count * dtype.itemsize
+        stored.data_location = onnx.TensorProto.EXTERNAL
+        for key, text in (("location", "weights"), ("offset", str(offset)), ("length", str(nbytes))):
+            entry = stored.external_data.add()
+            entry.key, entry.value = key, text
+        keep.append(stored)
+        plan_.append((source, dtype, offset))
+        entries.append({"name": name, "dtype": dtype.name, "shape": list(source.shape),
+                        "offset": offset, "nbytes": nbytes})  # fmt: skip
+        offset += -(-nbytes // om.ALIGN) * om.ALIGN
+    nodes = [*casts, *graph.node]
+    originals = list(graph.initializer)
+    del graph.initializer[:], graph.node[:]
+    graph.initializer.extend(keep)
+    graph.node.extend(nodes)
+    del originals
+    return plan_, entries, offset
+
+
+def build(request: Request) -> Built:
+    """Everything but the writing. Raises DynamicShapeError, KeyError (input name), ValueError."""
+    model = onnx_file.load(request.model)
+    if request.aipp is not None:
+        from .aipp import prepend
+
+        prepend(model, request.aipp)
+    graph = model.graph
+    _set_output_type(graph, request.output_type)
+    names = [value.name for value in inputs_of(graph)]
+    gears, largest, work = _gears(request, model, names)
+    layout = FORMATS[request.layout]
+    inputs, storage = [], {}
+    for index, value in enumerate(inputs_of(graph)):
+        shape = request.shapes[value.name]
+        shapes = [tuple(gear["inputs"][index]) for gear in gears] or [shape]
+        inputs.append(_tensor(value.name, value.name, value, layout if len(shape) == 4 else 2,
+                              shape, max(shapes, key=math.prod)))  # fmt: skip
+    outputs = []
+    for index, (name, value) in enumerate(zip(_output_names(graph), graph.output, strict=True)):
+        dims = onnx_file.shape_of(value) or []
+        open_shape = tuple(dim if isinstance(dim, int) else -1 for dim in dims)
+        shape = tuple(largest[index]) if largest else open_shape
+        outputs.append(_tensor(name, value.name, value, 2, shape, shape))
+    chip = CHIPS[request.soc]
+    rules = Rounding(request.precision, request.keep, request.keep_types, chip.saturates,
+                     "bf" in request.precision)  # fmt: skip
+    round_graph(model, rules)
+    weights, entries, size = _externalise(model, rules, request.model.parent)
+    if request.aipp is not None:
+        storage = request.aipp.storage_dims(request.shapes)
+    description = {
+        "format": om.FORMAT, "name": request.output.stem, "soc": request.soc, "kind": request.kind,
+        "precision": request.precision, "inputs": inputs, "outputs": outputs, "gears": gears,
+        "work_size": work, "weight_size": size, "weights": entries, "ranges": request.ranges,
+        "storage_dims": storage, "command": request.command, "atc_version": "8.1.RC1",
+        "aipp": request.aipp is not None,
+        "keep": sorted(request.keep), "keep_types": sorted(request.keep_types),
+    }  # fmt: skip
+    limit = FP16_MAX if chip.saturates else math.inf
+    return Built(description, model.SerializeToString(), weights, size, limit)
+
+
+def weight_chunks(built: Built) -> Iterator[bytes]:
+    """The weights partition, a piece at a time."""
+    at = 0
+    for source, dtype, offset in built.weights:
+        yield b"\0" * (offset - at)
+        half = dtype == np.float16 and source.dtype != dtype
+        yield from source.chunks(dtype, built.limit if half else math.inf)
+        at = offset + source.count * dtype.itemsize
+    yield b"\0" * (built.weights_size - at)
+
+
+def compile_model(request: Request) -> None:
+    """Builds and writes `request.output`."""
+    built = build(request)
+    om.write(request.output, built.description, built.graph, weight_chunks(built),
+             built.weights_size)  # fmt: skip
+
+
+__all__ = ["DTYPES", "Built", "DynamicShapeError", "Request", "build", "compile_model"]

@@ -1,0 +1,93 @@
+"""The one emulated machine of a process: its devices, handles, memory and lifecycle.
+
+pyACL is a C library with process-wide state; this object is that state. It is reset in place, so
+that functions which a program has already looked up keep working.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from .counters import Counters
+from .faults import Faults
+from .handles import Handles
+from .memory import Memory
+from .settings import Settings
+from .violation import EmulatorViolation
+
+if TYPE_CHECKING:
+    from .context import Context, Device
+    from collections.abc import Callable
+    from queue import SimpleQueue
+
+    from .callback import Report
+    from .stream import Stream
+
+log = logging.getLogger(__name__)
+FRESH, READY, FINALIZED = "before acl.init", "between acl.init and acl.finalize", "after acl.finalize"
+
+
+class Machine:
+    """State of the process; `lock` is held by every call that holds the interpreter lock for real."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.faults = Faults()
+        self.counters = Counters()
+        self.settings = Settings()
+        self.generation = 0
+        self.memory = Memory(False, self.counters)
+        self.reset()
+
+    def reset(self, settings: Settings | None = None) -> None:
+        """Back to a process that has not called anything; memory of the old one is unmapped."""
+        with self.lock:
+            self.settings = settings or Settings.from_environment()
+            self.memory.close()
+            self.generation += 1
+            self.faults.clear()
+            self.counters = Counters()
+            self.handles = Handles()
+            self.memory = Memory(self.settings.chip.rc, self.counters)
+            self.devices: dict[int, Device] = {}
+            self.local = threading.local()
+            self.phase = FRESH
+            self.inits = 0
+            self.violations: list[EmulatorViolation] = []
+            self.leaks: list[str] = []
+            self.next_model_id = 1
+            self.models: dict[int, object] = {}
+            self.recorder: object | None = None
+            self.hangs = threading.Event()
+            self.busy: set[Stream] = set()
+            self.inboxes: dict[int, SimpleQueue[Report]] = {}
+            self.exception_callback: Callable[[int], object] | None = None
+
+    def context(self) -> Context | None:
+        """The context that is current in the calling thread, if it still lives."""
+        context: Context | None = getattr(self.local, "context", None)
+        if context is not None and not context.live:
+            return None
+        return context
+
+    def report(self, code: int, message: str) -> int:
+        """Stores the text that acl.get_recent_err_msg returns in this thread; returns the code."""
+        self.local.message = message
+        self.local.last_error = code
+        return code
+
+    def wait(self, seconds: float) -> None:
+        """Lets emulated time pass; a reset or a release of hangs ends it early."""
+        scaled = seconds * self.settings.time_scale
+        if scaled > 0:
+            self.hangs.wait(scaled)
+
+    def now(self) -> float:
+        """Seconds on the device's clock."""
+        return time.perf_counter()
+
+
+MACHINE = Machine()

@@ -1,0 +1,98 @@
+"""The arithmetic: ONNX Runtime on the emulated device's own bytes, nothing copied.
+
+One session serves every gear and every load of a model, so the weights are in this process once.
+They are mapped from the `.om`; an fp16 build holds fp16 weights and computes each operator in fp32 and
+rounds its result to fp16 (the compiler stand-in writes that into the graph), which is what a cube with
+fp32 accumulation and fp16 storage does. ONNX Runtime's own fp16 would skip roundings between operators.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import om
+
+_KEEP = 6
+_KEEP_BYTES = 64 << 20
+_CACHE: OrderedDict[tuple[tuple[int, ...], int], Program] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A tensor at a host address: its ONNX name, NumPy type name and shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    pointer: int
+
+
+class Program:
+    """A compiled graph; thread-safe to run."""
+
+    def __init__(self, file: om.OmFile, threads: int) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._weights = _weights(file)
+        values = [onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in self._weights.values()]
+        options.add_external_initializers(list(self._weights), values)
+        self._values = values
+        self._file = file
+        self._session = onnxruntime.InferenceSession(
+            bytes(file.graph), options, providers=["CPUExecutionProvider"]
+        )
+
+    def run(self, inputs: list[Bound], outputs: list[Bound]) -> None:
+        """Runs on memory that the caller keeps alive; outputs are written in place."""
+        binding = self._session.io_binding()
+        for tensor in inputs:
+            binding.bind_input(tensor.name, "cpu", 0, np.dtype(tensor.dtype), tensor.shape,
+                               tensor.pointer)  # fmt: skip
+        for tensor in outputs:
+            binding.bind_output(tensor.name, "cpu", 0, np.dtype(tensor.dtype), tensor.shape,
+                                tensor.pointer)  # fmt: skip
+        self._session.run_with_iobinding(binding)
+
+    def run_free(self, inputs: list[Bound], names: list[str]) -> list[np.ndarray[Any, Any]]:
+        """Runs with outputs of unknown shape; returns fresh arrays."""
+        binding = self._session.io_binding()
+        for tensor in inputs:
+            binding.bind_input(tensor.name, "cpu", 0, np.dtype(tensor.dtype), tensor.shape,
+                               tensor.pointer)  # fmt: skip
+        for name in names:
+            binding.bind_output(name, "cpu")
+        self._session.run_with_iobinding(binding)
+        return list(binding.copy_outputs_to_cpu())
+
+
+def _weights(file: om.OmFile) -> dict[str, np.ndarray[Any, Any]]:
+    """Views on the packed weights, by initialiser name."""
+    arrays = {}
+    for entry in file.description["weights"]:
+        part = file.weights[entry["offset"] : entry["offset"] + entry["nbytes"]]
+        arrays[entry["name"]] = np.frombuffer(part, entry["dtype"]).reshape(entry["shape"])
+    return arrays
+
+
+def program_for(file: om.OmFile, threads: int) -> Program:
+    """The program of a file, from a small cache when the file is unchanged."""
+    key = (file.identity, threads)
+    program = _CACHE.get(key)
+    if program is None:
+        program = Program(file, threads)
+        if len(file.weights) <= _KEEP_BYTES and file.identity[-1] >= 0:
+            _CACHE[key] = program
+    if key in _CACHE:
+        _CACHE.move_to_end(key)
+        while len(_CACHE) > _KEEP:
+            _CACHE.popitem(last=False)
+    return program

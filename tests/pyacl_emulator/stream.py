@@ -1,0 +1,309 @@
+"""Streams: queues of work that runs, in order, only when somebody waits for it.
+
+Lazy execution is the worst case that hardware allows: a program that reads a result before it
+synchronises sees the old bytes here every time, and the emulator names the missing wait. Waiting
+counts emulated time only: slow computation on the CPU never makes a deadline fail, a planted delay or
+hang does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .binding import api, code
+from .context import LOST, Context, current
+from .machine import MACHINE
+from .violation import EmulatorViolation
+
+Range = tuple[int, int]
+FOREVER = float("inf")
+RACE = "aclrtMemcpy.md, aclmdlExecuteAsync.md: asynchronous work is finished only after a synchronise"
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """One unit of queued work. `run` returns a code; ranges are device addresses [low, high)."""
+
+    label: str
+    run: Callable[[], int]
+    reads: tuple[Range, ...] = ()
+    writes: tuple[Range, ...] = ()
+    delay: float = 0.0
+    hang: bool = False
+    owner: object | None = None
+    sequence: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """A queue of a context. `after` maps another stream to the position this one has waited for."""
+
+    context: Context
+    explicit: bool
+    handle: int = 0
+    live: bool = True
+    queue: deque[Task] = field(default_factory=deque)
+    issued: int = 0
+    done: int = 0
+    error: int = 0
+    after: dict[Stream, int] = field(default_factory=dict)
+    running: threading.RLock = field(default_factory=threading.RLock)
+    subscriber: int = 0
+
+
+def make_stream(context: Context, *, explicit: bool) -> Stream:
+    """A registered stream of a context."""
+    stream = Stream(context, explicit)
+    stream.handle = MACHINE.handles.add(stream)
+    context.streams.append(stream)
+    return stream
+
+
+def discard(stream: Stream) -> None:
+    """Forgets a stream and whatever is still queued on it."""
+    stream.queue.clear()
+    stream.live = False
+    if stream in stream.context.streams:
+        stream.context.streams.remove(stream)
+    MACHINE.handles.live.pop(stream.handle, None)
+
+
+def resolve(handle: int) -> Stream | int:
+    """The stream behind a handle (0: default stream) if the caller's context owns it, else a code."""
+    context = current()
+    if isinstance(context, int):
+        return context
+    if handle == 0:
+        return context.default_stream  # type: ignore[return-value]
+    stream = MACHINE.handles.get(handle, Stream)
+    if stream.context is not context:
+        return MACHINE.report(
+            code("RT_STREAM_CONTEXT"), "EE1001: the stream is not in the current context"
+        )
+    return stream
+
+
+def _overlap(some: tuple[Range, ...], others: tuple[Range, ...]) -> bool:
+    return any(low < high2 and low2 < high for low, high in some for low2, high2 in others)
+
+
+def conflict(
+    reads: tuple[Range, ...], writes: tuple[Range, ...], stream: Stream | None
+) -> tuple[Stream, Task] | None:
+    """Queued work of another stream that touches the same bytes and is not ordered before this."""
+    for other in list(MACHINE.busy):
+        if other is stream:
+            continue
+        known = stream.after.get(other, 0) if stream is not None else 0
+        for task in other.queue:
+            if task.sequence <= known:
+                continue
+            if _overlap(writes, task.reads + task.writes) or _overlap(reads, task.writes):
+                return other, task
+    return None
+
+
+def require_idle(reads: tuple[Range, ...], writes: tuple[Range, ...], what: str) -> None:
+    """Raises when queued work still uses the bytes that a synchronous call is about to touch."""
+    if not MACHINE.busy:
+        return
+    found = conflict(reads, writes, None)
+    if found is not None:
+        raise EmulatorViolation(
+            f"{what} touches memory of the unfinished {found[1].label}: synchronise first", RACE
+        )
+
+
+def enqueue(stream: Stream, task: Task) -> None:
+    """Puts work on a stream; work on two streams that race for the same bytes is a violation."""
+    if MACHINE.busy:
+        found = conflict(task.reads, task.writes, stream)
+        if found is not None:
+            raise EmulatorViolation(
+                f"{task.label} races with the unfinished {found[1].label} of another stream: "
+                "order them with an event or a synchronise", RACE,
+            )  # fmt: skip
+    stream.issued += 1
+    task.sequence = stream.issued
+    stream.queue.append(task)
+    MACHINE.busy.add(stream)
+
+
+def _advance(stream: Stream, left: float) -> tuple[int, float]:
+    """Runs the head task if it ends within `left` seconds; (its code or the timeout's, time left)."""
+    task = stream.queue[0]
+    if stream.context.device.lost:
+        _finish(stream)
+        return LOST, left
+    limit = MACHINE.settings.hang_limit_s
+    if task.hang:
+        if left < limit:
+            MACHINE.wait(left)
+            return code("RT_STREAM_SYNC_TIMEOUT"), 0.0
+        MACHINE.wait(limit)
+        _finish(stream)
+        return code("RT_AICORE_TIMEOUT"), left - limit
+    if task.delay > left:
+        MACHINE.wait(left)
+        task.delay -= left
+        return code("RT_STREAM_SYNC_TIMEOUT"), 0.0
+    if task.delay:
+        MACHINE.wait(task.delay)
+        left -= task.delay
+    try:
+        result = task.run()
+    finally:
+        _finish(stream)
+    return result, left
+
+
+def _finish(stream: Stream) -> None:
+    with MACHINE.lock:
+        if stream.queue:
+            stream.done = stream.queue.popleft().sequence
+        if not stream.queue:
+            MACHINE.busy.discard(stream)
+
+
+def run(stream: Stream, *, until: int | None = None, seconds: float = FOREVER) -> int:
+    """Runs queued work up to position `until`; the first error of the stream, or a timeout code."""
+    timeout = code("RT_STREAM_SYNC_TIMEOUT")
+    left = seconds
+    with stream.running:
+        while stream.queue and (until is None or stream.queue[0].sequence <= until):
+            result, left = _advance(stream, left)
+            if result == timeout:
+                return MACHINE.report(result, "EE1002: stream synchronize timeout")
+            if result and not stream.error:
+                stream.error = result
+        if until is not None:
+            return 0
+        error, stream.error = stream.error, 0
+        return error
+
+
+@api("acl.rt.create_stream")
+def create_stream() -> tuple[int, int]:
+    """A stream in the current context."""
+    context = current()
+    if isinstance(context, int):
+        return 0, context
+    return make_stream(context, explicit=True).handle, 0
+
+
+@api("acl.rt.create_stream_with_config")
+def create_stream_with_config(priority: int, flag: int) -> tuple[int, int]:
+    """As create_stream; priority 0 (highest) to 7, flag a bit mask up to 0x3F."""
+    if not 0 <= priority <= 7 or not 0 <= flag <= 0x3F:
+        return 0, code("RT_PARAM_INVALID")
+    return create_stream()
+
+
+def _destroy(handle: int, *, wait: bool) -> int:
+    if handle == 0:
+        return MACHINE.report(code("INVALID_PARAM"), "EE1001: stream is NULL")
+    stream = MACHINE.handles.get(handle, Stream)
+    context = MACHINE.context()
+    if not stream.explicit:
+        return code("RT_PARAM_INVALID")
+    if context is None or stream.context is not context:
+        return MACHINE.report(code("RT_STREAM_CONTEXT"), "EE1001: stream of another context")
+    result = run(stream) if wait else 0
+    MACHINE.busy.discard(stream)
+    discard(stream)
+    return result if result == code("RT_AICORE_TIMEOUT") else 0
+
+
+@api("acl.rt.destroy_stream", locked=False)
+def destroy_stream(handle: int) -> int:
+    """Waits for the queue, then destroys."""
+    return _destroy(handle, wait=True)
+
+
+@api("acl.rt.destroy_stream_force")
+def destroy_stream_force(handle: int) -> int:
+    """Drops the queue and destroys."""
+    return _destroy(handle, wait=False)
+
+
+@api("acl.rt.synchronize_stream")
+def synchronize_stream(handle: int) -> int:
+    """Waits for all work of a stream; asynchronous errors surface here."""
+    stream = resolve(handle)
+    return stream if isinstance(stream, int) else run(stream)
+
+
+@api("acl.rt.synchronize_stream_with_timeout")
+def synchronize_stream_with_timeout(handle: int, timeout: int) -> int:
+    """As synchronize_stream with a limit in ms (-1: none); 507046 when it passes."""
+    if timeout < -1 or timeout == 0:
+        return MACHINE.report(code("RT_PARAM_INVALID"), f"EE1001: timeout {timeout} is not -1 or > 0")
+    stream = resolve(handle)
+    if isinstance(stream, int):
+        return stream
+    return run(stream, seconds=FOREVER if timeout == -1 else timeout / 1000)
+
+
+def _synchronize_device(seconds: float) -> int:
+    context = current()
+    if isinstance(context, int):
+        return context
+    first = 0
+    for stream in MACHINE.handles.of(Stream):
+        if stream.context.device is context.device and (stream.queue or stream.error):
+            result = run(stream, seconds=seconds)
+            first = first or result
+    return first
+
+
+@api("acl.rt.synchronize_device")
+def synchronize_device() -> int:
+    """Waits for every stream of the current device."""
+    return _synchronize_device(FOREVER)
+
+
+@api("acl.rt.synchronize_device_with_timeout")
+def synchronize_device_with_timeout(timeout: int) -> int:
+    """As synchronize_device with a limit in ms."""
+    if timeout < -1 or timeout == 0:
+        return code("RT_PARAM_INVALID")
+    return _synchronize_device(FOREVER if timeout == -1 else timeout / 1000)
+
+
+@api("acl.rt.stream_query", locked=False)
+def stream_query(handle: int) -> tuple[int, int]:
+    """(0 complete | 1 not ready, 0). A poll lets the device get one task further."""
+    stream = resolve(handle)
+    if isinstance(stream, int):
+        return 0, stream
+    return (1 if poll(stream) else 0), 0
+
+
+def poll(stream: Stream) -> bool:
+    """True while work was pending; the device advances by one task so that polling ends."""
+    if not stream.queue:
+        return False
+    if not stream.queue[0].hang:
+        run(stream, until=stream.queue[0].sequence)
+    return True
+
+
+@api("acl.rt.stream_get_id")
+def stream_get_id(handle: int) -> tuple[int, int]:
+    """A small number for a stream."""
+    stream = resolve(handle)
+    if isinstance(stream, int):
+        return 0, stream
+    return stream.context.streams.index(stream), 0
+
+
+@api("acl.rt.set_stream_failure_mode")
+def set_stream_failure_mode(handle: int, mode: int) -> int:
+    """0: go on after an error, 1: stop; not for the default stream."""
+    if handle == 0 or mode not in (0, 1):
+        return code("RT_PARAM_INVALID")
+    stream = resolve(handle)
+    return stream if isinstance(stream, int) else 0
