@@ -148,3 +148,9 @@ def read(path: str) -> OmFile:
             raise OmError(f"{stat.st_size} bytes are less than the {HEADER_BYTES}-byte header")
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return parse(mapped, (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size))
+
+
+def partition_sizes(path: str) -> dict[int, int]:
+    """Size of each partition of a file. Raises OSError and OmError."""
+    data = Path(path).read_bytes()
+    return {kind: len(part) for kind, part in _partitions(memoryview(data)).items()}
