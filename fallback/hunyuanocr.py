@@ -102,7 +102,8 @@ class VisionAttention(nn.Module):
         v = self._heads(self.v_proj(x))  # (H, N, D)
         parts: list[Tensor] = []
         if self.query_blocks > 0:
-            blocks = _reshape(q, [0, self.query_blocks, -1, 0], self._block_sizes(q))
+            shape = [0, self.query_blocks, -1, self.head_dim]
+            blocks = _reshape(q, shape, self._block_sizes(q))
             for i in range(self.query_blocks):
                 parts.append(self._attend(blocks[:, i], k, v, mask))
         else:

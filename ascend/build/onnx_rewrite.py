@@ -126,6 +126,50 @@ def drop_unused(model: onnx.ModelProto) -> None:
     del graph.value_info[:]
 
 
+def selections_to_slices(model: onnx.ModelProto) -> None:
+    """Writes each Gather of one constant position as Slice and Squeeze (opset 13 and later)."""
+    import onnx
+
+    constants = {t.name: t for t in model.graph.initializer if t.data_location == t.DEFAULT}
+    nodes: list[onnx.NodeProto] = []
+    for node in model.graph.node:
+        index = constants.get(node.input[1]) if node.op_type == "Gather" else None
+        if index is None or index.dims:
+            nodes.append(node)
+            continue
+        position = int(onnx.numpy_helper.to_array(index))
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+        stop = position + 1 if position != -1 else np.iinfo(np.int64).max
+        bounds = [_integer(model, value) for value in (position, stop, axis)]
+        part = f"{node.output[0]}_part"
+        nodes.append(onnx.helper.make_node("Slice", [node.input[0], *bounds], [part], node.name))
+        squeezed = [part, bounds[2]]
+        nodes.append(
+            onnx.helper.make_node("Squeeze", squeezed, node.output, f"{node.name}_squeeze")
+        )
+        for new in nodes[-2:]:
+            new.metadata_props.extend(node.metadata_props)
+    _replace_nodes(model, nodes)
+
+
+def note(node: onnx.NodeProto, key: str, value: str) -> None:
+    """Adds a remark to a node; readers that do not know it skip it."""
+    entry = node.metadata_props.add()
+    entry.key, entry.value = key, value
+
+
+def declare_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> None:
+    """Declares the shapes of the graph's inputs and outputs.
+
+    Raises ValueError if their names are not those of `shapes`.
+    """
+    values = {value.name: value for value in [*model.graph.input, *model.graph.output]}
+    if values.keys() != shapes.keys():
+        raise ValueError(f"the graph has {sorted(values)}, wanted {sorted(shapes)}")
+    for name, shape in shapes.items():
+        _declare_shape(values[name], shape)
+
+
 def declare_input(model: onnx.ModelProto, name: str, shape: Shape) -> None:
     """Names the graph's only input and declares its shape."""
     (declared,) = model.graph.input
@@ -150,6 +194,17 @@ def _declare_shape(value: onnx.ValueInfoProto, shape: Shape) -> None:
     del dims[:]
     for size in shape:
         dims.add(**({"dim_value": size} if isinstance(size, int) else {"dim_param": size}))
+
+
+def _integer(model: onnx.ModelProto, value: int) -> str:
+    """The name of an initializer [value], int64, made if it is not there."""
+    import onnx
+
+    name = f"integer_{value}"
+    if all(tensor.name != name for tensor in model.graph.initializer):
+        tensor = onnx.numpy_helper.from_array(np.array([value], np.int64), name)
+        model.graph.initializer.append(tensor)
+    return name
 
 
 def _rename_output(node: onnx.NodeProto, old: str, new: str) -> None:
