@@ -24,7 +24,6 @@ VENDOR_MODULE = "acl"
 
 HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE = 1, 2, 3  # aclrtMemcpyKind
 HUGE_FIRST = 0  # aclrtMemMallocPolicy
-DDR_MEMORY, HBM_MEMORY = 0, 1  # aclrtMemAttr
 AI_CORE_COUNT = 0  # aclDeviceInfo: ACL_DEVICE_INFO_AI_CORE_NUM
 
 _ALREADY_INITIALISED = 100002
@@ -63,6 +62,7 @@ class Binding:
 
     def __init__(self, module: ModuleType) -> None:
         self.name = module.__name__
+        self.file: str | None = getattr(module, "__file__", None)
         self.emulated = module.__name__ != VENDOR_MODULE
         self._module = module
         self.rt = self._checked("acl.rt", module.rt, _RT)

@@ -6,6 +6,7 @@ AclError
 ├── GraphInputError    an input has the wrong name, shape or dtype, or fits no gear
 ├── CacheFull          a sequence would outgrow its key/value cache
 ├── EngineClosed       used after close, or an array of an engine that was closed
+├── EngineDegraded     used after a device fault, before it was reopened
 ├── NumericFault       NaN or infinity came out of a graph
 └── AclCallError       a vendor call returned a code (`code`, `symbol`, `cause`, `remedy`)
     ├── UsageFault     1xxxxx: a wrong argument or a call out of order (a bug here, or another user of ACL)
@@ -47,6 +48,10 @@ class EngineClosed(AclError):
     """The engine, or the owner of this memory, has been closed."""
 
 
+class EngineDegraded(AclError):
+    """The device failed before; the text says how. Close the engine and open it again."""
+
+
 class NumericFault(AclError):
     """An output holds NaN or infinity."""
 
@@ -72,10 +77,15 @@ class AclCallError(AclError):
         self.cause = code.cause
         self.remedy = code.remedy
         self.detail = detail
-        said = f" (ACL: {detail})" if detail else ""
-        super().__init__(
-            f"{call} returned {code.code} {code.symbol}: {code.cause}{said}; {code.remedy}"
-        )
+        super().__init__(call, code, detail)
+
+    def add_context(self, text: str) -> None:
+        """Adds what the caller knows, e.g. sizes, to the message."""
+        self.detail = f"{self.detail}; {text}" if self.detail else text
+
+    def __str__(self) -> str:
+        said = f" ({self.detail})" if self.detail else ""
+        return f"{self.call} returned {self.code} {self.symbol}: {self.cause}{said}; {self.remedy}"
 
 
 class UsageFault(AclCallError):

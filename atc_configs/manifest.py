@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from atc_configs.contract import Contract, load_contract
+from atc_configs.contract import Contract, ContractError, load_contract
 
 MANIFEST_NAME = "manifest.json"
 FORMAT = 1
 
 
-class ManifestError(ValueError):
+class ManifestError(ContractError):
     """A folder that is not a bundle, or a bundle of another release; the message names file and remedy."""
 
 

@@ -1,0 +1,347 @@
+"""The engine of an NPU: a bundle's graphs on one device behind the engines' protocol.
+
+Several devices are several engines; each has its own thread, context and memory. Knows graphs,
+arrays and caches; knows no images, tokens or tasks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from acl_runtime.binding import DEVICE_TO_DEVICE, HOST_TO_DEVICE, Binding, load
+from acl_runtime.chunks import ChunkRunner
+from acl_runtime.device import Device
+from acl_runtime.errors import BundleRefused, EngineClosed, GraphInputError
+from acl_runtime.graph import Gear, Graph
+from acl_runtime.kv_cache import DeviceCache
+from acl_runtime.memory import Arena, Block, DeviceArray, require_finite
+from atc_configs.contract import Contract, TensorSpec, load_soc
+from atc_configs.manifest import Manifest, read_manifest
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+CHUNK_INPUT = "past_mask"  # a graph with this input appends to a key/value cache
+_LOAD_LIMIT_S = 900.0  # 2 GB of weights from a slow disk
+_SETTLE_MS = 30_000  # how long the device's own watchdog may take to end a hung task
+
+Append = Literal["bind", "copy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Milliseconds that one step may take on the device: a graph, a chunk of rows, one row."""
+
+    graph_ms: int = 6000
+    chunk_ms: int = 3000
+    row_ms: int = 1500
+
+    @classmethod
+    def of(cls, timeout_ms: int) -> Deadlines:
+        """A row within `timeout_ms`, a chunk within twice, a whole graph within four times that."""
+        return cls(4 * timeout_ms, 2 * timeout_ms, timeout_ms)
+
+
+class AclEngine:
+    """Graphs of one bundle on one device. `open` is the way to get one; whoever opens it closes it.
+
+    Any thread may call it; calls queue up for the device. The outputs of `run` stay valid until the
+    next `run` of the same graph by the same thread. After a DeviceFault the engine is `degraded`
+    and only `close` does anything.
+    """
+
+    name = "acl"
+    thread_safe = True
+
+    def __init__(
+        self,
+        device: Device,
+        contract: Contract,
+        files: Mapping[str, Path],
+        *,
+        append: Append = "bind",
+        deadlines: Deadlines | None = None,
+        check_finite: bool = True,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Takes `device` over, whether it raises or not. files: graph name -> .om file."""
+        self.emulated = device.binding.emulated
+        self.contract = contract
+        self.settings: Mapping[str, Any] = dict(settings or {})
+        self._device = device
+        self._deadlines = deadlines or Deadlines()
+        self._check_finite = check_finite
+        self._graphs: dict[str, Graph] = {}
+        self._chunks: dict[str, ChunkRunner] = {}
+        self._fed: dict[tuple[str, str], Block] = {}
+        self._results: dict[str, list[_Outputs]] = {}
+        self._closed = False
+        self._arena = Arena(device)
+        with ExitStack() as built:
+            built.callback(self.close)
+            device.call(lambda: self._load(files, append), _LOAD_LIMIT_S)
+            built.pop_all()
+
+    @classmethod
+    def open(
+        cls,
+        bundle: str | Path,
+        device: int = 0,
+        *,
+        acl: str | None = None,
+        append: Append = "bind",
+        timeout_ms: int = 1500,
+        check_finite: bool = True,
+        force: bool = False,
+    ) -> AclEngine:
+        """Opens a bundle. acl: the pyACL module ($HYOCR_ACL, else "acl"); append: how new cache
+        rows are written; force: run a bundle below its parity bound.
+
+        Raises AclUnavailable without an NPU, BundleRefused for a bundle that must not run here.
+        """
+        folder = Path(bundle)
+        manifest = read_manifest(folder)
+        contract = manifest.contract()
+        binding = load(acl)
+        _check_bundle(folder, manifest, binding, force)
+        settings = {
+            "device": device,
+            "soc": manifest.soc,
+            "precision": manifest.precision,
+            "append": append,
+            "acl": binding.name,
+            "acl_api": binding.api_version(),
+            "cann": manifest.cann,
+            "contract": manifest.digest[:16],
+        }
+        return cls(
+            Device(binding, device, timeout_ms),
+            contract,
+            {name: folder / graph.file for name, graph in manifest.graphs.items()},
+            append=append,
+            deadlines=Deadlines.of(timeout_ms),
+            check_finite=check_finite,
+            settings=settings,
+        )
+
+    def __enter__(self) -> AclEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def degraded(self) -> str | None:
+        """Why the engine must be reopened, or None."""
+        return self._device.degraded
+
+    def gears(self, graph: str) -> tuple[Mapping[str, int], ...]:
+        """The sizes that `graph` was compiled for, as in the contract."""
+        return self._graph(graph).spec.gears
+
+    def run(self, graph: str, inputs: Mapping[str, NDArray[Any] | DeviceArray]) -> dict[str, Any]:
+        """One execution; see the protocol. Raises GraphInputError before anything is run."""
+        opened = self._graph(graph)
+        gear = opened.gear_of({name: tuple(value.shape) for name, value in inputs.items()})
+        caller = threading.current_thread()
+        return self._device.call(lambda: self._run(opened, gear, inputs, caller))
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> DeviceArray:
+        """New device memory with undefined content; the caller closes it."""
+        nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        block = self._call(lambda: self._arena.take(nbytes))
+        return DeviceArray(self._arena, block, shape, dtype, owned=True)
+
+    def kv_cache(self, slots: int, capacity: int) -> DeviceCache:
+        """A zeroed cache for the bundle's chunk graph; the caller closes it."""
+        chunks = self._chunk_runner()
+        return self._call(lambda: DeviceCache(self._arena, chunks.shape, slots, capacity))
+
+    def extend(
+        self,
+        cache: DeviceCache,
+        first_slot: int,
+        counts: Sequence[int],
+        embeds: NDArray[Any] | DeviceArray,
+        cos: NDArray[np.float32],
+        sin: NDArray[np.float32],
+        select: Sequence[Sequence[int]],
+    ) -> NDArray[np.float32]:
+        """Appends rows to the cache; see the protocol. Raises CacheFull, NumericFault and the
+        errors of the device."""
+        chunks = self._chunk_runner()
+        if isinstance(embeds, DeviceArray) and embeds.arena is not self._arena:
+            embeds = embeds.numpy()
+        logits = self._device.call(
+            lambda: chunks.extend(cache, first_slot, counts, embeds, cos, sin, select)
+        )
+        if self._check_finite:
+            require_finite(logits, f"{chunks.graph.spec.name}.logits")
+        return logits
+
+    def memory(self) -> tuple[int, int]:
+        """(free, total) bytes of the device."""
+        return self._device.memory()
+
+    def close(self) -> None:
+        """Releases arrays, caches, graphs and device, last made first; idempotent, never raises."""
+        if not self._closed:
+            self._closed = True
+            if self._device.degraded:
+                self._device.release(lambda: self._device.drain(_SETTLE_MS))
+            for graph in reversed(self._graphs.values()):
+                self._device.release(graph.close)
+            self._device.release(self._arena.close)
+            self._device.close()
+            log.info("engine on device %d closed", self._device.index)
+
+    def _load(self, files: Mapping[str, Path], append: Append) -> None:
+        for name, path in files.items():
+            spec = self.contract.graph(name)
+            graph = Graph(self._device, self._arena, spec, path, self.contract.precision)
+            self._graphs[name] = graph
+            if any(tensor.name == CHUNK_INPUT for tensor in spec.inputs):
+                chunk_ms, row_ms = self._deadlines.chunk_ms, self._deadlines.row_ms
+                self._chunks[name] = ChunkRunner(
+                    self._device, self._arena, graph, append, chunk_ms, row_ms
+                )
+
+    def _run(
+        self,
+        graph: Graph,
+        gear: Gear,
+        inputs: Mapping[str, NDArray[Any] | DeviceArray],
+        caller: threading.Thread,
+    ) -> dict[str, Any]:
+        for index, tensor in enumerate(graph.spec.inputs):
+            self._feed(graph, index, tensor, gear, inputs[tensor.name])
+        outputs = self._outputs_for(graph, caller)
+        for index, (tensor, block) in enumerate(zip(graph.spec.outputs, outputs.blocks, strict=True)):
+            graph.outputs.bind(index, block.pointer, tensor.nbytes(gear, graph.precision))
+        graph.set_gear(gear)
+        graph.execute()
+        self._device.synchronize(self._deadlines.graph_ms)
+        return {
+            tensor.name: DeviceArray(
+                self._arena,
+                block,
+                tensor.resolve(gear),
+                graph.dtype(tensor),
+                checked=f"{graph.spec.name}.{tensor.name}" if self._check_finite else None,
+            )
+            for tensor, block in zip(graph.spec.outputs, outputs.blocks, strict=True)
+        }
+
+    def _feed(
+        self, graph: Graph, index: int, tensor: TensorSpec, gear: Gear, value: Any
+    ) -> None:
+        """Points input `index` at `value`: arrays of this engine in place, others are copied."""
+        nbytes, dtype = tensor.nbytes(gear, graph.precision), graph.dtype(tensor)
+        if isinstance(value, DeviceArray) and (
+            value.arena is not self._arena or value.dtype != dtype
+        ):
+            value = value.numpy()
+        if isinstance(value, DeviceArray) and value.pointer % 64 == 0:
+            graph.inputs.bind(index, value.pointer, nbytes)
+            return
+        key = (graph.spec.name, tensor.name)
+        if key not in self._fed:
+            self._fed[key] = self._arena.take(graph.max_bytes(tensor))
+        target = self._fed[key].pointer
+        memcpy = self._device.binding.rt.memcpy
+        if isinstance(value, DeviceArray):
+            memcpy(target, nbytes, value.pointer, nbytes, DEVICE_TO_DEVICE)
+        else:
+            host = np.ascontiguousarray(value, dtype)
+            memcpy(target, nbytes, host.ctypes.data, nbytes, HOST_TO_DEVICE)
+        graph.inputs.bind(index, target, nbytes)
+
+    def _outputs_for(self, graph: Graph, caller: threading.Thread) -> _Outputs:
+        """Output memory that belongs to the calling thread, or did to one that has ended."""
+        sets = self._results.setdefault(graph.spec.name, [])
+        for outputs in sets:
+            if outputs.thread is caller:
+                return outputs
+        for outputs in sets:
+            if not outputs.thread.is_alive():
+                outputs.thread = caller
+                return outputs
+        blocks = [self._arena.take(graph.max_bytes(tensor)) for tensor in graph.spec.outputs]
+        sets.append(_Outputs(caller, blocks))
+        return sets[-1]
+
+    def _graph(self, name: str) -> Graph:
+        if self._closed:
+            raise EngineClosed("the engine is closed; open it again")
+        if name not in self._graphs:
+            known = ", ".join(self._graphs)
+            raise GraphInputError(f"no graph {name!r} in this bundle (it has {known})")
+        return self._graphs[name]
+
+    def _chunk_runner(self) -> ChunkRunner:
+        if self._closed:
+            raise EngineClosed("the engine is closed; open it again")
+        if not self._chunks:
+            known = ", ".join(self._graphs)
+            raise GraphInputError(f"no graph of this bundle keeps a cache (it has {known})")
+        return next(iter(self._chunks.values()))
+
+    def _call(self, job: Callable[[], T]) -> T:
+        if self._closed:
+            raise EngineClosed("the engine is closed; open it again")
+        return self._device.call(job)
+
+
+@dataclass(slots=True)
+class _Outputs:
+    """Memory for the outputs of one graph, in their order, and whose results lie in it."""
+
+    thread: threading.Thread
+    blocks: list[Block]
+
+
+def _check_bundle(folder: Path, manifest: Manifest, binding: Binding, force: bool) -> None:
+    """Raises BundleRefused if the files are not whole, not for this chip, or below their bound."""
+    have = binding.soc_name()
+    if manifest.soc != have:
+        known = load_soc(manifest.soc).name
+        raise BundleRefused(
+            f"{folder}: compiled for {known}, this device is {have}; compile it for this chip:"
+            f" hyocr compile DIR --soc {have}"
+        )
+    for name, graph in manifest.graphs.items():
+        path = folder / graph.file
+        size = path.stat().st_size if path.is_file() else None
+        if size != graph.size:
+            raise BundleRefused(
+                f"{path}: {'missing' if size is None else f'{size} bytes'}, the manifest says"
+                f" {graph.size} bytes for graph {name}; copy the bundle again"
+            )
+    if manifest.parity_passed is False and not force:
+        figures = {n: dict(g.parity) for n, g in manifest.graphs.items() if g.parity}
+        raise BundleRefused(
+            f"{folder}: its answers differ too much from the CPU's ({figures}); see `hyocr parity`,"
+            " keep more nodes in fp32, or force it"
+        )
+
+
+def verify_files(bundle: str | Path) -> None:
+    """Compares every compiled file with its SHA-256. Raises BundleRefused naming the first."""
+    folder = Path(bundle)
+    for graph in read_manifest(folder).graphs.values():
+        digest = hashlib.sha256()
+        with (folder / graph.file).open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+        if digest.hexdigest() != graph.sha256:
+            raise BundleRefused(f"{folder / graph.file}: damaged; copy the bundle again")
