@@ -25,7 +25,12 @@ _LATEX = re.compile(
     r"rho|right[a-z]*|rangle|rfloor|rceil)(?![A-Za-z])"
 )
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.|\Z)", re.DOTALL)
-_BETWEEN = re.compile(r"(?<=\})\s*,?\s*(?=\{)")
+_BETWEEN = re.compile(r'(?<=\})\s*,?\s*(?=\{\s*"\w+"\s*:)')
+# A string value up to the quote after which another key, or the object's end, follows.
+_STRING_VALUE = re.compile(
+    r'("[^"]{1,80}"\s*:\s*")(.*?)("(?=\s*(?:,\s*"[^"]{1,80}"\s*:|\}[\s\]}]*\Z)))', re.DOTALL
+)
+_MAX_QUOTED = 20_000  # characters; looking for lost quotes takes time by the square
 _CLOSED = re.compile(r'["\]]\s*\}[\s\]]*\Z')  # ends like an item whose quotes only miscount
 _FENCE = re.compile(r"\A```[A-Za-z]*[ \t]*\r?\n?")
 
@@ -50,7 +55,7 @@ def decode_json(raw: str) -> Decoded:
     if _depth(body) > _MAX_DEPTH:
         text = f"JSON nested deeper than {_MAX_DEPTH} levels is not read"
         return Decoded(notices=(Notice("json_invalid", text),), leftovers=(body,))
-    return _decode_plain(body) or _decode_repaired(body)
+    return _decode_plain(body, quotes=True) or _decode_repaired(body)
 
 
 def decode_items(raw: str) -> tuple[list[dict[str, Any]], Decoded]:
@@ -83,7 +88,7 @@ def _decode_item(text: str, *, last: bool) -> Decoded:
     body = text[start:].rstrip("] \r\n\t") if last else text[start:]
     if _depth(body) > _MAX_DEPTH:
         return Decoded(leftovers=(body,))
-    found = _decode_plain(body) or _decode_repaired(body)
+    found = _decode_plain(body, quotes=True) or _decode_repaired(body)
     before = text[:start].strip("[ \r\n\t,")
     leftovers = (before, *found.leftovers) if before else found.leftovers
     if not isinstance(found.value, dict):
@@ -101,11 +106,15 @@ def _unfenced(raw: str) -> str:
     return inner[:-3].rstrip() if inner.endswith("```") else inner
 
 
-def _decode_plain(body: str) -> Decoded | None:
-    """The value at the first bracket, valid as it stands or after mending escapes and newlines;
-    None if it is not valid then either."""
+def _decode_plain(body: str, *, quotes: bool = False) -> Decoded | None:
+    """The value at the first bracket, valid as it stands or after mending escapes, newlines and
+    (for one object, with `quotes`) quotes; None if it is not valid then either."""
     mended = _ESCAPE.sub(_mend_escape, body)
-    for text, strict in ((mended, True), (mended, False)):
+    attempts = [(mended, True, ""), (mended, False, "raw line breaks inside strings")]
+    if quotes and len(mended) <= _MAX_QUOTED:
+        requoted = _STRING_VALUE.sub(_mend_quotes, mended)
+        attempts.append((requoted, False, "unescaped quotes inside strings"))
+    for text, strict, repair in attempts:
         for start in _starts(text):
             duplicates: list[str] = []
             try:
@@ -115,8 +124,8 @@ def _decode_plain(body: str) -> Decoded | None:
             notices = []
             if mended != body:
                 notices.append(Notice("json_repaired", "invalid escapes kept as backslashes"))
-            if not strict:
-                notices.append(Notice("json_repaired", "raw line breaks inside strings"))
+            if repair:
+                notices.append(Notice("json_repaired", repair))
             if duplicates:
                 notices.append(Notice("json_duplicate_key", "a key stands twice; the first counts"))
             outside = [t for t in (text[:start], text[end:]) if t.strip("` \r\n\t")]
@@ -195,6 +204,11 @@ def _mend_escape(match: re.Match[str]) -> str:
     if code[:1] in ('"', "\\", "/", "b", "f", "n", "r", "t") or len(code) == 5:
         return match[0]
     return "\\\\" + code
+
+
+def _mend_quotes(match: re.Match[str]) -> str:
+    inner = re.sub(r'\\.|"', lambda m: '\\"' if m[0] == '"' else m[0], match[2], flags=re.DOTALL)
+    return match[1] + inner + match[3]
 
 
 def _decoder(strict: bool, duplicates: list[str]) -> json.JSONDecoder:

@@ -31,7 +31,7 @@ _JSON_BOX = re.compile(r'"(?:box|bbox)"\s*:')
 _TAG = re.compile(r"<ref>(?P<text>.*?)</ref>|<quad>(?P<quad>.*?)</quad>", re.DOTALL)
 _POS = re.compile(r"<pos_(?:[xy]_?)?(-?[0-9]+)>")
 _ONLY_MARKS = re.compile(r"[(),\s]*")
-_CUT_POINT = re.compile(r"\(\s*-?[0-9]{1,4}(?:\s*,\s*(?:-?[0-9]{1,4}\)?)?)?[\s,(]*\Z")
+_CUT_POINT = re.compile(r"\((?:\s*-?[0-9]{1,4}(?:\s*,\s*(?:-?[0-9]{1,4}\)?)?)?)?[\s,(]*\Z")
 
 
 def parse_spotting(raw: str, mapper: BoxMapper) -> Answer:
