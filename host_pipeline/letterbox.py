@@ -118,24 +118,32 @@ def canvas_for(
     budget_cells = budget_patches // (merge * merge)
     down, across = -(-height // cell), -(-width // cell)
     if down * across > budget_cells:
-        down, across = _largest_fit(height, width, budget_cells)
+        down, across = _largest_fit(height, width, cell, budget_cells)
     return Canvas(down * cell, across * cell, patch)
 
 
-def _largest_fit(height: int, width: int, budget_cells: int) -> tuple[int, int]:
+def _largest_fit(height: int, width: int, cell: int, budget_cells: int) -> tuple[int, int]:
     """Cells (down, across) within the budget that let the page keep the largest scale.
 
     At the best scale one side is a whole number of cells; for each such number the other side
-    follows by rounding up, exactly, in integers. A side never needs more than the budget.
+    follows. Sides are rounded to pixels as `letterbox` does; of canvases that give the same scale
+    the smallest is taken, so that no bar is a cell wide.
     """
-    best: tuple[float, int, int] = (0.0, 1, 1)
+
+    def cells(pixels: float) -> int:
+        return -(-max(1, round(pixels)) // cell)
+
+    fits = []
     for count in range(1, budget_cells + 1):
-        by_width = (count / width, -(-height * count // width), count)
-        by_height = (count / height, count, -(-width * count // height))
-        for scale, down, across in (by_width, by_height):
-            if down * across <= budget_cells and scale > best[0]:
-                best = (scale, down, across)
-    return best[1], best[2]
+        fits.append((cells(height * (count * cell / width)), count))
+        fits.append((count, cells(width * (count * cell / height))))
+    return max(
+        (fit for fit in fits if fit[0] * fit[1] <= budget_cells),
+        key=lambda fit: (
+            min(fit[0] * cell / height, fit[1] * cell / width),
+            -fit[0] * fit[1],
+        ),
+    )
 
 
 def _resized(pixels: np.ndarray, height: int, width: int, resample: Resample) -> np.ndarray:

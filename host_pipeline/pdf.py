@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import io
 import math
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pypdfium2 as pdfium
+import pypdfium2.internal as pdfium_i
 import pypdfium2.raw as pdfium_c
 
 from host_pipeline.errors import CorruptInput, EmptyInput, EncryptedDocument, InputError
@@ -33,18 +35,21 @@ _SMALL_PAGE_SIDE = 1600.0  # pixels that the longer side gets on a label or rece
 _LARGE_PAGE_PIXELS = 40_000_000  # what a page gets without being asked for: A0 at 130 dpi
 _LEGIBLE_DPI = 150.0
 _SCAN_COVERAGE = 0.85  # part of the page that images must cover for it to be a scan
+_SCAN_ASPECT = 1.02
 _FORM_DEPTH = 8
 _TAIL_BYTES = 4096
 
+_Scale = tuple[float, float]
 _Matrix = tuple[float, float, float, float]  # the linear part (a, b, c, d), ISO 32000-1 8.3.3
 
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What a page is made of: the resolution of the images that cover it (None where they do
-    not), and whether visible print or drawing lies on it too."""
+    """What a page is made of: the resolution of the images that cover it (pixels per point across
+    and down the upright page; None where they do not cover it), and whether visible print or
+    drawing lies on it too."""
 
-    scan_dpi: float | None
+    scan_scale: _Scale | None
     has_print: bool
 
 
@@ -68,7 +73,7 @@ class PdfReader:
             text = "the end of the PDF is missing; pages or parts of them may be missing too"
             self._notices.append(Notice("truncated", text))
         with _pdfium(source):
-            self._document = _open_pdf(stream, source, password)
+            self._document, self._held = _open_pdf(stream, source, password)
             try:
                 self._count = len(self._document)
                 limits.check_pages(self._count, source)
@@ -89,11 +94,12 @@ class PdfReader:
             page = self._document[index]
             try:
                 content = _survey(page, self._limits, self._source)
-                dpi, notices = self._choose_dpi(page.get_width(), page.get_height(), content)
-                pixels = _draw(page, dpi)
+                scale, notices = self._choose_scale(page.get_width(), page.get_height(), content)
+                pixels = _draw(page, self._document.formenv, scale)
                 rotation = page.get_rotation()
             finally:
                 page.close()
+        dpi = max(scale) * _POINTS_PER_INCH
         return Decoded(pixels, rotation, False, dpi, tuple(self._notices + notices))
 
     def close(self) -> None:
@@ -102,33 +108,41 @@ class PdfReader:
             self._document.close()
         self._stream.close()
 
-    def _choose_dpi(
+    def _choose_scale(
         self, width_pt: float, height_pt: float, content: _Content
-    ) -> tuple[float, list[Notice]]:
+    ) -> tuple[_Scale, list[Notice]]:
+        """Pixels per point across and down."""
         width, height = width_pt / _POINTS_PER_INCH, height_pt / _POINTS_PER_INCH  # inches
         if self._dpi is not None:
-            size = _pixel_size(width_pt, height_pt, self._dpi)
+            scale = self._dpi / _POINTS_PER_INCH
+            size = _pixel_size(width_pt, height_pt, (scale, scale))
             self._limits.check_size(*size, self._source, f"at {self._dpi:g} dpi")
-            return self._dpi, []
+            return (scale, scale), []
         wanted = min(max(_DEFAULT_DPI, _SMALL_PAGE_SIDE / max(width, height)), _SMALL_PAGE_DPI)
-        if content.scan_dpi is not None:
-            wanted = max(wanted, content.scan_dpi) if content.has_print else content.scan_dpi
+        scan = content.scan_scale
+        scan_dpi = max(scan) * _POINTS_PER_INCH if scan else 0.0
+        if scan:
+            wanted = max(wanted, scan_dpi) if content.has_print else scan_dpi
         room = min(self._limits.max_pixels, _LARGE_PAGE_PIXELS)
-        most = min(math.sqrt(room / (width * height)), self._limits.max_side / max(width, height))
-        # The rounding of sides up to whole pixels must not exceed what was just allowed.
-        dpi = min(wanted, most * 0.999)
+        # The larger root of (width * dpi + 1) * (height * dpi + 1) = room, as sides round up.
+        both, area = width + height, width * height
+        most = (math.sqrt(both * both + 4 * area * (room - 1)) - both) / (2 * area)
+        dpi = min(wanted, most, (self._limits.max_side - 1) / max(width, height))
+        if scan and dpi == scan_dpi:
+            return scan, []
+        scale = dpi / _POINTS_PER_INCH
         if dpi >= min(wanted, _LEGIBLE_DPI):
-            return dpi, []
+            return (scale, scale), []
         text = (
             f"the page measures {width:.1f} x {height:.1f} inches and is drawn at {dpi:.0f} dpi; "
             "small print may be lost. Set the dpi to draw it larger"
         )
-        return dpi, [Notice("dpi_lowered", text)]
+        return (scale, scale), [Notice("dpi_lowered", text)]
 
 
 def _survey(page: Any, limits: PageLimits, source: str) -> _Content:
     """Look through the page's objects without drawing them; refuses oversized images."""
-    covered, largest, scan_dpi, has_print = 0.0, 0.0, None, False
+    covered, largest, scan_scale, has_print = 0.0, 0.0, None, False
     for item, matrix in _objects(page):
         kind = pdfium_c.FPDFPageObj_GetType(item)
         if kind == pdfium_c.FPDF_PAGEOBJ_TEXT:
@@ -139,14 +153,27 @@ def _survey(page: Any, limits: PageLimits, source: str) -> _Content:
         else:
             width, height = _image_size(item)
             limits.check_size(width, height, source, "in an image of the page")
-            across, down = math.hypot(*matrix[:2]), math.hypot(*matrix[2:])  # points
-            covered += across * down
-            if across * down > largest and width and height:
-                largest = across * down
-                scan_dpi = _POINTS_PER_INCH * max(width / across, height / down)
+            area = math.hypot(*matrix[:2]) * math.hypot(*matrix[2:])  # square points
+            covered += area
+            if area > largest and width and height:
+                largest = area
+                scan_scale = _image_scale(width, height, matrix, page.get_rotation())
     if covered < _SCAN_COVERAGE * page.get_width() * page.get_height():
-        scan_dpi = None
-    return _Content(scan_dpi, has_print)
+        scan_scale = None
+    return _Content(scan_scale, has_print)
+
+
+def _image_scale(width: int, height: int, matrix: _Matrix, rotation: int) -> _Scale:
+    """Pixels per point of an image across and down the upright page.
+
+    The two are kept apart only while they nearly agree: then the drawing has the scan's very
+    pixels, where a common scale would resample them by one row in a thousand.
+    """
+    across, down = width / math.hypot(*matrix[:2]), height / math.hypot(*matrix[2:])
+    if not 1 / _SCAN_ASPECT < across / down < _SCAN_ASPECT:
+        across = down = max(across, down)
+    lies_on_its_side = abs(matrix[1]) > abs(matrix[0])
+    return (down, across) if lies_on_its_side != (rotation in (90, 270)) else (across, down)
 
 
 def _objects(page: Any) -> Iterator[tuple[Any, _Matrix]]:
@@ -181,38 +208,81 @@ def _image_size(item: Any) -> tuple[int, int]:
     return int(width.value), int(height.value)
 
 
-def _pixel_size(width_pt: float, height_pt: float, dpi: float) -> tuple[int, int]:
-    scale = dpi / _POINTS_PER_INCH
-    return math.ceil(width_pt * scale), math.ceil(height_pt * scale)
-
-
-def _draw(page: Any, dpi: float) -> np.ndarray:
-    """The page on white, (H, W, 3) uint8 RGB."""
+def _pixel_size(width_pt: float, height_pt: float, scale: _Scale) -> tuple[int, int]:
     # A hair less, so that a scan of 1654 pixels is not drawn on 1655 by a rounding error.
-    scale = dpi / _POINTS_PER_INCH * (1 - 1e-6)
-    bitmap = page.render(scale=scale, rev_byteorder=True, limit_image_cache=True)
+    return max(1, math.ceil(width_pt * scale[0] - 1e-3)), max(
+        1, math.ceil(height_pt * scale[1] - 1e-3)
+    )
+
+
+def _draw(page: Any, form: Any, scale: _Scale) -> np.ndarray:
+    """The page on white, (H, W, 3) uint8 RGB, drawn by PDFium straight into our memory."""
+    width, height = _pixel_size(page.get_width(), page.get_height(), scale)
+    pixels = np.full((height, width, 3), 255, np.uint8)
+    memory = pixels.ctypes.data_as(ctypes.c_void_p)
+    bitmap = pdfium_c.FPDFBitmap_CreateEx(width, height, pdfium_c.FPDFBitmap_BGR, memory, 3 * width)
+    if not bitmap:
+        raise MemoryError(f"PDFium has no memory for {width} x {height} pixels")
     try:
-        return frozen(bitmap.to_numpy()[..., :3].copy())
+        flags = (
+            pdfium_c.FPDF_ANNOT
+            | pdfium_c.FPDF_REVERSE_BYTE_ORDER
+            | pdfium_c.FPDF_RENDER_LIMITEDIMAGECACHE
+        )
+        where = (bitmap, page, 0, 0, width, height, 0, flags)
+        pdfium_c.FPDF_RenderPageBitmap(*where)
+        if form:
+            pdfium_c.FPDF_FFLDraw(form, *where)
     finally:
-        bitmap.close()
+        pdfium_c.FPDFBitmap_Destroy(bitmap)
+    return frozen(pixels)
 
 
-def _open_pdf(stream: BinaryIO, source: str, password: str | None) -> Any:
-    data = stream.getvalue() if isinstance(stream, io.BytesIO) else stream
-    try:
-        return pdfium.PdfDocument(data, password=password)
-    except pdfium.PdfiumError as error:
-        code = error.err_code
+def _open_pdf(stream: BinaryIO, source: str, password: str | None) -> tuple[Any, Any]:
+    """The open document, and what must live as long as it does."""
+    secret = None if password is None else password.encode() + b"\0"
+    raw, held = _load(stream, secret)
+    if not raw and pdfium_c.FPDF_GetLastError() == pdfium_c.FPDF_ERR_FORMAT:
+        repaired = _with_trailer(stream)
+        raw, held = _load(io.BytesIO(repaired), secret) if repaired else (raw, held)
+    if not raw:
+        raise _open_error(pdfium_c.FPDF_GetLastError(), source, password)
+    document = pdfium.PdfDocument(raw)
+    if len(document) == 0:
+        document.close()
+        raise EmptyInput("the PDF has no pages", source)
+    return document, held
+
+
+def _load(stream: BinaryIO, secret: bytes | None) -> tuple[Any, Any]:
+    if isinstance(stream, io.BytesIO):
+        data = stream.getvalue()
+        return pdfium_c.FPDF_LoadMemDocument64(data, len(data), secret), data
+    access, held = pdfium_i.get_bufreader(stream)
+    return pdfium_c.FPDF_LoadCustomDocument(access, secret), held
+
+
+def _open_error(code: int, source: str, password: str | None) -> InputError:
     if code == pdfium_c.FPDF_ERR_PASSWORD:
         if password:
-            raise EncryptedDocument("the password does not open this PDF", source)
-        raise EncryptedDocument("the PDF is encrypted; give its password", source)
+            return EncryptedDocument("the password does not open this PDF", source)
+        return EncryptedDocument("the PDF is encrypted; give its password", source)
     if code == pdfium_c.FPDF_ERR_SECURITY:
         remedy = "save it without encryption and give that"
-        raise EncryptedDocument(f"the PDF is encrypted in a way that is not read; {remedy}", source)
-    if code == pdfium_c.FPDF_ERR_SUCCESS:
-        raise EmptyInput("the PDF has no pages", source)
-    raise CorruptInput("damaged PDF: its page tree cannot be found", source)
+        return EncryptedDocument(
+            f"the PDF is encrypted in a way that is not read; {remedy}", source
+        )
+    return CorruptInput("damaged PDF: its page tree cannot be found", source)
+
+
+def _with_trailer(stream: BinaryIO) -> bytes | None:
+    """The bytes of a cut PDF with the trailer that it lost, from which PDFium can rebuild it."""
+    stream.seek(0)
+    data = stream.read()
+    root = re.search(rb"(\d+)\s+(\d+)\s+obj\b(?:(?!endobj).){0,500}?/Type\s*/Catalog\b", data, re.S)
+    if root is None:
+        return None
+    return data + b"\nendobj\ntrailer << /Root %s %s R >>\n" % root.groups()
 
 
 def _has_end(stream: BinaryIO) -> bool:

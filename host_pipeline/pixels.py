@@ -16,7 +16,6 @@ from host_pipeline.errors import CorruptInput
 from host_pipeline.result import Notice
 
 _DEEP_MODES = frozenset({"I", "I;16", "I;16L", "I;16B", "I;16N", "F"})
-_ALPHA_MODES = frozenset({"LA", "La", "PA", "RGBA", "RGBa"})
 _PROFILE_SPACES = {"L": "GRAY", "RGB": "RGB", "CMYK": "CMYK", "LAB": "Lab"}
 _DEPTHS = (8, 10, 12, 14, 16)
 _ROWS_AT_ONCE = 256  # bounds the float copies of a large page
@@ -62,7 +61,7 @@ def rgb_from_array(array: np.ndarray) -> tuple[np.ndarray, list[Notice]]:
         return flat, notices + more
     values, notices = _to_uint8(planes)
     if values.shape[2] == 1:
-        values = np.repeat(values, 3, axis=2)
+        values = np.asarray(cv2.cvtColor(np.ascontiguousarray(values), cv2.COLOR_GRAY2RGB))
     return values, notices
 
 
@@ -71,7 +70,7 @@ def rgb_from_image(image: Image.Image) -> tuple[np.ndarray, list[Notice]]:
     if image.mode in _DEEP_MODES:
         return rgb_from_array(np.asarray(image))
     notices: list[Notice] = []
-    if image.mode in _ALPHA_MODES or "transparency" in image.info:
+    if image.has_transparency_data:
         rgba = _to_rgba(image)
         colour = _to_srgb(rgba.convert("RGB"), image.info.get("icc_profile"), notices)
         flat, more = _flatten(np.asarray(colour), np.asarray(rgba.getchannel("A")))
@@ -83,7 +82,7 @@ def rgb_from_image(image: Image.Image) -> tuple[np.ndarray, list[Notice]]:
         image = image.convert("L" if image.mode == "1" else "RGB")
     colour = _to_srgb(image, image.info.get("icc_profile"), notices)
     if colour.mode == "L":
-        return np.repeat(np.asarray(colour)[..., None], 3, axis=2), notices
+        return np.asarray(cv2.cvtColor(np.asarray(colour), cv2.COLOR_GRAY2RGB)), notices
     return np.asarray(colour), notices
 
 
