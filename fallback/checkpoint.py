@@ -57,11 +57,6 @@ class Checkpoint:
     def names(self) -> tuple[str, ...]:
         return tuple(self._where)
 
-    def bits(self, name: str) -> np.ndarray:
-        """A tensor as it lies in its file, not copied; bfloat16 as uint16 bits."""
-        file, stored = self._where[name]
-        return file.bits(stored)
-
     def array(self, name: str, rows: Sequence[int] | np.ndarray | None = None) -> np.ndarray:
         """A float32 copy of a tensor, or of some of its rows."""
         file, stored = self._where[name]
