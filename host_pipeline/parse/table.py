@@ -60,8 +60,8 @@ class _Builder:
         """Close `tag` if it is open in the innermost table, else leave it out."""
         since = len(self.open) - 1 - self.open[::-1].index("table") if "table" in self.open else 0
         if tag in self.open[since:]:
-            while self.open[-1] != tag:
-                if self.open[-1] not in _INLINE:
+            while self.open[-1] != tag:  # HTML lets td, tr and sections go unclosed
+                if self.open[-1] in _INLINE | {"caption"} and tag not in _INLINE:
                     self.repairs.add("unclosed tags")
                 self._pop()
             self._pop()

@@ -7,6 +7,7 @@ April?) is not. What is refused becomes None, and the notice says why; the calle
 from __future__ import annotations
 
 import datetime
+import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -56,7 +57,8 @@ def check_value(spec: FieldSpec, value: Any) -> tuple[Any, Notice | None]:
         text = f"{spec.name}: {_short(value)} is refused: {reason}"
         return None, Notice("value_refused", text)
     found = _from_enum(spec, found)
-    if found != value or type(found) is not type(value):
+    given = value.strip() if isinstance(value, str) else value
+    if found != given or type(found) is not type(given):
         notes.insert(0, f"{_short(value)} read as {_short(found)}")
     if notes:
         return found, Notice("value_converted", f"{spec.name}: {'; '.join(notes)}")
@@ -84,6 +86,8 @@ def _string(spec: FieldSpec, value: Any, notes: list[str]) -> str:
 
 def _number(spec: FieldSpec, value: Any, notes: list[str]) -> float | int:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise _Refused("it is not finite")
         return value
     if not isinstance(value, str):
         raise _Refused(f"a {type(value).__name__} is no number")
