@@ -37,6 +37,10 @@ class DeadlineExceeded(TimeoutError):
     """The page was not done within its deadline."""
 
 
+class Cancelled(RuntimeError):
+    """The caller does not want the answer any more."""
+
+
 class NumericFault(RuntimeError):
     """The model gave NaN, or one constant token from its start."""
 
@@ -68,6 +72,7 @@ ERRORS: tuple[tuple[type[BaseException], str, int, int, bool], ...] = (
     (AclError, "acl", 6, 500, False),
     (NumericFault, "numeric_fault", 8, 500, True),
     (DeadlineExceeded, "deadline", 7, 504, True),
+    (Cancelled, "cancelled", 130, 499, True),
     (KeyboardInterrupt, "interrupted", 130, 499, True),
     (MemoryError, "out_of_memory", 6, 503, True),
     (FileNotFoundError, "not_found", 3, 404, False),

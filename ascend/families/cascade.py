@@ -1,0 +1,415 @@
+"""The cascade of PP-OCR: detection, direction and recognition graphs of one engine, page to lines.
+
+What it knows of an engine is its gears: none (a CPU runs any shape, so every picture and
+line gets its exact size) or a list (an NPU: letterboxed canvases, line widths in batches).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from ascend.engines import Engine
+from host_pipeline.detect import MULTIPLE, DetSettings, Detection, det_input, quads_from_map
+from host_pipeline.letterbox import letterbox
+from host_pipeline.page import Page
+from host_pipeline.recognize import (
+    CLS_WIDTH,
+    REC_HEIGHT,
+    Reading,
+    ctc_decode,
+    cut,
+    rec_input,
+    rec_width,
+    split_at_gaps,
+)
+from host_pipeline.result import Line, Notice
+from host_pipeline.tile import merge_across, tiles
+from profiling.spans import span
+
+Crop = NDArray[np.uint8]
+
+
+def _go_on() -> None:
+    """The check of a page that nobody stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class CascadeSettings:
+    """Sides and scales in page pixels. A picture is enlarged until its short side is `min_side`,
+    by no more than `max_enlarge`, and shrunk until its long side is `max_side`; a page that would
+    shrink below `min_scale` is read in overlapping tiles. `min_score` is the mean character
+    probability under which a reading is not reported as a line."""
+
+    det: DetSettings = DetSettings(unclip=1.3, crop_unclip=1.6)
+    min_side: int = 736
+    max_side: int = 1280
+    max_enlarge: float = 2.0
+    min_scale: float = 0.4
+    overlap: int = 160
+    min_score: float = 0.5
+    turned_score: float = 0.9
+    max_rec_width: int = 1920
+    tall: float = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What the cascade saw of a page: the page (turned upright), its lines in no order, notices,
+    the detections without a trustworthy reading, and by how much the page was turned."""
+
+    page: Page
+    lines: tuple[Line, ...]
+    unread: tuple[str, ...]
+    notices: tuple[Notice, ...]
+    turned: int
+
+
+class Cascade:
+    """Finds and reads the lines of a page with the graphs `det`, `cls` and `rec` of an engine.
+    `characters` maps a class of `rec` to its character. Borrows the engine."""
+
+    def __init__(
+        self, engine: Engine, characters: Sequence[str], settings: CascadeSettings
+    ) -> None:
+        self.engine, self.characters, self.settings = engine, characters, settings
+
+    def see(self, page: Page, check: Callable[[], None] = _go_on) -> Sight:
+        """All lines of `page`. `check` is called between graphs and may raise to stop."""
+        notices: list[Notice] = []
+        found = self._detect(page.pixels)
+        if not len(found):
+            stretched = _stretched(page.pixels)
+            if stretched is not None:
+                page = replace(page, pixels=stretched)
+                found = self._detect(stretched)
+                if len(found):
+                    notices.append(Notice("low_contrast", "the page was read with its contrast stretched"))
+        check()
+        page, found, vertical, turned = self._upright(page, found)
+        if turned:
+            notices.append(Notice("page_turned", f"the page was turned by {turned} degrees clockwise"))
+        check()
+        with span("crop"):
+            crops = [self._level_crop(page.pixels, quad, vertical) for quad in found.crops]
+            crops = self._turn_lines(crops)
+        readings = self._read(crops, check)
+        lines, unread = self._sort_out(page, found, readings, vertical)
+        if len(unread) >= 2 and len(unread) >= 0.2 * len(found):
+            notices.append(_unread_notice(len(unread), len(found)))
+        return Sight(page, tuple(lines), tuple(unread), tuple(notices), turned)
+
+    # -- detection
+
+    def _detect(self, pixels: Crop) -> Detection:
+        """Detections on the whole page or, when it would shrink too far, on tiles of it."""
+        height, width = pixels.shape[:2]
+        limit = int(self.settings.max_side / self.settings.min_scale)
+        short = min(height, width)
+        side = min(limit, max(2 * short, self.settings.max_side))
+        if max(height, width) <= side or max(height, width) <= limit and max(height, width) < 8 * short:
+            return self._detect_window(pixels)
+        windows = tiles(height, width, side, self.settings.overlap)
+        found = []
+        for t in windows:
+            part = self._detect_window(np.ascontiguousarray(pixels[t.y0 : t.y1, t.x0 : t.x1]))
+            shift = np.array([t.x0, t.y0], np.float32)
+            found.append(Detection(part.quads + shift, part.crops + shift, part.scores))
+        kept = merge_across([f.quads for f in found], windows, height, width)
+        picked = [found[w].take([b]) for w, b in kept]
+        if not picked:
+            return found[0].take([])
+        return Detection(
+            np.concatenate([p.quads for p in picked]),
+            np.concatenate([p.crops for p in picked]),
+            np.concatenate([p.scores for p in picked]),
+        )
+
+    def _detect_window(self, pixels: Crop) -> Detection:
+        height, width = pixels.shape[:2]
+        scale = self._scale(height, width)
+        with span("letterbox"):
+            canvas, factors = self._canvas(pixels, scale)
+            image = det_input(canvas)
+        with span("det"):
+            probability = self.engine.run("det", {"image": image})["map"].numpy()[0, 0]
+        with span("boxes"):
+            found = quads_from_map(probability, self.settings.det, factors)
+            edge = np.array([width, height], np.float32)
+            np.clip(found.quads, 0, edge, out=found.quads)
+            np.clip(found.crops, 0, edge, out=found.crops)
+            sides = np.linalg.norm(found.quads[:, [1, 3]] - found.quads[:, :1], axis=2)
+            return found.take(np.flatnonzero(sides.min(1) > 3))
+
+    def _scale(self, height: int, width: int) -> float:
+        s = self.settings
+        enlarge = min(s.max_enlarge, max(1.0, s.min_side / min(height, width)))
+        return min(enlarge, s.max_side / max(height, width))
+
+    def _canvas(self, pixels: Crop, scale: float) -> tuple[Crop, tuple[float, float]]:
+        """The picture at `scale` on a canvas the det graph takes, and its exact (x, y) scale."""
+        height, width = pixels.shape[:2]
+        gears = self.engine.gears("det")
+        if gears is None:
+            h, w = (max(MULTIPLE, round(v * scale / MULTIPLE) * MULTIPLE) for v in (height, width))
+            shrink = cv2.INTER_AREA if scale < 0.5 else cv2.INTER_LINEAR
+            return np.asarray(cv2.resize(pixels, (w, h), interpolation=shrink), np.uint8), (
+                w / width,
+                h / height,
+            )
+        wanted = (height * scale, width * scale)
+        gear = _canvas_gear(gears, *wanted)
+        boxed = letterbox(
+            pixels, gear["H"], gear["W"], max_scale=scale, resample="cv2-linear"
+        )
+        return boxed.pixels, boxed.scale
+
+    # -- direction
+
+    def _upright(self, page: Page, found: Detection) -> tuple[Page, Detection, bool, int]:
+        """The page turned so that its text is upright, the detections with it, whether its text
+        runs from top to bottom, and the turn in degrees clockwise."""
+        if not len(found):
+            return page, found, False, 0
+        tall = np.array([_is_tall(q, self.settings.tall) for q in found.quads])
+        vertical, turn = False, 0
+        if tall.mean() > 0.5:
+            vertical, turn = self._read_tall(page.pixels, found.take(np.flatnonzero(tall)))
+        turned_page = page.turned(turn) if turn else page
+        turned = _turned(found, page, turn)
+        if not vertical and self._upside_down(turned_page.pixels, turned):
+            turn = (turn + 180) % 360
+            turned_page = page.turned(turn) if turn else page
+            turned = _turned(found, page, turn)
+        return turned_page, turned, vertical, turn
+
+    def _read_tall(self, pixels: Crop, found: Detection) -> tuple[bool, int]:
+        """Of a page of tall boxes: is it vertical text, and by how much must it be turned?
+
+        Recognition reads Chinese characters lying on their back as well as upright ones, so a
+        good score of the crop alone does not tell; a single upright character cell does."""
+        sample = _largest(found, 5)
+        crops = [cut(pixels, quad) for quad in sample.crops]
+        left = self._read([np.ascontiguousarray(np.rot90(c)) for c in crops])
+        right = self._read([np.ascontiguousarray(np.rot90(c, -1)) for c in crops])
+        score_left, score_right = (float(np.mean([r.score for r in s])) for s in (left, right))
+        if score_right > score_left:
+            return False, 90
+        cells = [cell for c in crops for cell in _square_cells(c, 3)]
+        upright = float(np.mean([r.score for r in self._read(cells)]))
+        lying = [np.ascontiguousarray(np.rot90(cell)) for cell in cells]
+        turned = float(np.mean([r.score for r in self._read(lying)]))
+        vertical = any(map(_is_cjk, "".join(r.text for r in left))) and upright >= turned
+        return vertical, 0 if vertical else 270
+
+    def _upside_down(self, pixels: Crop, found: Detection) -> bool:
+        """Do most lines stand on their head? The direction graph votes, recognition decides."""
+        sample = _largest(found, 16)
+        crops = [cut(pixels, quad) for quad in sample.crops]
+        crops = [c for c in crops if c.shape[1] >= 2 * c.shape[0]]
+        if not crops:
+            return False
+        if (self._directions(crops) > 0.5).mean() <= 0.5:
+            return False
+        longest = sorted(crops, key=lambda c: -c.shape[1])[:5]
+        as_is = np.mean([r.score for r in self._read(longest)])
+        over = np.mean([r.score for r in self._read([_half_turn(c) for c in longest])])
+        return bool(over > as_is)
+
+    def _turn_lines(self, crops: list[Crop]) -> list[Crop]:
+        """Single lines that stand on their head, turned."""
+        if not crops:
+            return crops
+        flags = self._directions(crops) > self.settings.turned_score
+        return [_half_turn(c) if flag else c for c, flag in zip(crops, flags, strict=True)]
+
+    def _directions(self, crops: Sequence[Crop]) -> NDArray[np.float32]:
+        """Probability of standing on its head for each crop (n,), by the graph `cls`."""
+        with span("cls"):
+            batches = _batches(len(crops), self.engine.gears("cls"), 8)
+            out: list[float] = []
+            for start, size, padded in batches:
+                image = rec_input(crops[start : start + size], CLS_WIDTH)
+                image = _padded(image, padded)
+                out.extend(self.engine.run("cls", {"image": image})["probs"].numpy()[:size, 1])
+            return np.asarray(out, np.float32)
+
+    def _level_crop(self, pixels: Crop, quad: NDArray[np.float32], vertical: bool) -> Crop:
+        crop = cut(pixels, quad)
+        if crop.shape[0] >= self.settings.tall * crop.shape[1]:
+            crop = np.ascontiguousarray(np.rot90(crop))
+        return crop
+
+    # -- recognition
+
+    def _read(self, crops: Sequence[Crop], check: Callable[[], None] = _go_on) -> list[Reading]:
+        """The reading of each crop; crops wider than the widest canvas are read in pieces."""
+        widest = self.settings.max_rec_width / REC_HEIGHT
+        pieces = [(i, span_) for i, c in enumerate(crops) for span_ in split_at_gaps(c, widest)]
+        parts = [crops[i][:, a:b] for i, (a, b) in pieces]
+        with span("rec"):
+            readings = self._read_pieces(parts, check)
+        joined: list[list[tuple[Reading, tuple[int, int]]]] = [[] for _ in crops]
+        for (i, extent), reading in zip(pieces, readings, strict=True):
+            joined[i].append((reading, extent))
+        return [_join(j, crops[i].shape[1]) for i, j in enumerate(joined)]
+
+    def _read_pieces(self, parts: Sequence[Crop], check: Callable[[], None]) -> list[Reading]:
+        gears = self.engine.gears("rec")
+        widths = [rec_width(p) for p in parts]
+        order = sorted(range(len(parts)), key=lambda i: widths[i])
+        out: list[Reading | None] = [None] * len(parts)
+        for group, canvas, padded in _rec_batches(order, widths, gears):
+            check()
+            image = _padded(rec_input([parts[i] for i in group], canvas), padded)
+            answer = self.engine.run("rec", {"image": image})
+            ids, scores = answer["ids"].numpy(), answer["scores"].numpy()
+            for row, i in enumerate(group):
+                used = min(1.0, widths[i] / canvas)
+                out[i] = ctc_decode(ids[row], scores[row], self.characters, used)
+        return [r for r in out if r is not None]
+
+    def _sort_out(
+        self, page: Page, found: Detection, readings: list[Reading], vertical: bool
+    ) -> tuple[list[Line], list[str]]:
+        """Trusted readings as lines; the text of the others (perhaps empty), page pixels kept."""
+        lines, unread = [], []
+        for quad, reading in zip(found.quads, readings, strict=True):
+            text = reading.text.strip()
+            if not text or reading.score < self.settings.min_score or _is_speck(text, reading):
+                unread.append(text)
+                continue
+            corners = tuple((round(float(x), 1), round(float(y), 1)) for x, y in quad)
+            upright = vertical and _is_tall(quad, self.settings.tall)
+            lines.append(Line(text, corners, round(reading.score, 4), vertical=upright))  # type: ignore[arg-type]
+        return lines, unread
+
+
+def _is_tall(quad: NDArray[np.float32], ratio: float) -> bool:
+    width, height = np.linalg.norm(quad[1] - quad[0]), np.linalg.norm(quad[3] - quad[0])
+    return bool(height >= ratio * width)
+
+
+def _turned(found: Detection, page: Page, turn: int) -> Detection:
+    """Detections after the page (of the old size) was turned clockwise by `turn` degrees."""
+    if not turn or not len(found):
+        return found
+    w, h = page.width, page.height
+
+    def move(quads: NDArray[np.float32]) -> NDArray[np.float32]:
+        x, y = quads[..., 0], quads[..., 1]
+        new = {90: (h - y, x), 180: (w - x, h - y), 270: (y, w - x)}[turn]
+        moved = np.stack(new, axis=-1)
+        # The corner that was nearest the top-left is not any more: start the quad at the new one.
+        return np.stack([np.roll(q, -int(q.sum(1).argmin()), axis=0) for q in moved])
+
+    return Detection(move(found.quads), move(found.crops), found.scores)
+
+
+def _largest(found: Detection, count: int) -> Detection:
+    """The detections with the longest sides."""
+    sides = np.linalg.norm(found.quads[:, [1, 3]] - found.quads[:, :1], axis=2).max(1)
+    return found.take(np.argsort(-sides)[:count])
+
+
+def _square_cells(column: Crop, count: int) -> list[Crop]:
+    """Up to `count` square cells from the middle of a tall crop, one character each."""
+    side = column.shape[1]
+    starts = range(0, max(1, column.shape[0] - side + 1), side)
+    middle = list(starts)[max(0, len(starts) // 2 - 1) :][:count]
+    return [np.ascontiguousarray(column[y : y + side]) for y in middle]
+
+
+def _half_turn(crop: Crop) -> Crop:
+    return np.ascontiguousarray(crop[::-1, ::-1])
+
+
+def _is_cjk(char: str) -> bool:
+    return "\u3040" <= char <= "\u30ff" or "\u3400" <= char <= "\u9fff"
+
+
+def _is_speck(text: str, reading: Reading) -> bool:
+    """One or two Latin letters or signs with a middling score: a stain read as text."""
+    return len(text) <= 2 and reading.score < 0.7 and not any(map(_is_cjk, text))
+
+
+def _join(parts: list[tuple[Reading, tuple[int, int]]], width: int) -> Reading:
+    if len(parts) == 1:
+        return parts[0][0]
+    chars = [s for r, _ in parts for s in r.char_scores]
+    columns = [(a + c * (b - a)) / width for r, (a, b) in parts for c in r.columns]
+    score = float(np.mean(chars)) if chars else 0.0
+    return Reading("".join(r.text for r, _ in parts), score, tuple(columns), tuple(chars))
+
+
+def _stretched(pixels: Crop) -> Crop | None:
+    """The page with its 1st..99th percentile of brightness spread over 0..255, None where there
+    is nothing to spread (a blank page) or nothing to gain (full range already)."""
+    grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
+    low, high = np.percentile(grey, (1, 99))
+    if grey.max() - grey.min() < 6 or high - low > 128:
+        return None
+    if high - low < 4:
+        low, high = float(grey.min()), float(grey.max())
+    scaled = (pixels.astype(np.float32) - low) * (255.0 / max(high - low, 1.0))
+    return np.clip(scaled, 0, 255).astype(np.uint8)
+
+
+def _unread_notice(unread: int, found: int) -> Notice:
+    return Notice(
+        "unreadable_text",
+        f"{unread} of {found} text regions could not be read with confidence; this model has no "
+        "letters for Hangul, Cyrillic, Arabic, Hebrew, Thai or Devanagari and does not read "
+        "handwriting well: give HunyuanOCR's weights with --model for those",
+    )
+
+
+def _canvas_gear(gears: Sequence[Any], height: float, width: float) -> Any:
+    """The canvas that keeps the picture largest, the smaller one of equals."""
+    def fit(gear: Any) -> float:
+        return min(1.0, gear["H"] / height, gear["W"] / width)
+
+    return max(gears, key=lambda g: (round(fit(g), 3), -g["H"] * g["W"]))
+
+
+def _batches(
+    count: int, gears: Sequence[Any] | None, free: int
+) -> Iterator[tuple[int, int, int]]:
+    """(start, size, padded size) that cover `count` items, in sizes the gears allow."""
+    sizes = sorted(g["B"] for g in gears) if gears else None
+    start = 0
+    while start < count:
+        size = min(count - start, sizes[-1] if sizes else free)
+        yield start, size, next((b for b in sizes if b >= size), size) if sizes else size
+        start += size
+
+
+def _rec_batches(
+    order: Sequence[int], widths: Sequence[int], gears: Sequence[Any] | None
+) -> Iterator[tuple[list[int], int, int]]:
+    """(crops, canvas width, padded batch) for crops in `order` of width. Without gears each line
+    has its own width: on a CPU a batch gains nothing and padding costs."""
+    if gears is None:
+        for i in order:
+            yield [i], max(16, -(-widths[i] // 8) * 8), 1
+        return
+    canvases = sorted({g["W"] for g in gears})
+    start = 0
+    while start < len(order):
+        canvas = next((w for w in canvases if w >= widths[order[start]]), canvases[-1])
+        same = [i for i in order[start:] if widths[i] <= canvas or canvas == canvases[-1]]
+        sizes = sorted(g["B"] for g in gears if g["W"] == canvas)
+        group = same[: sizes[-1]]
+        yield group, canvas, next(b for b in sizes if b >= len(group))
+        start += len(group)
+
+
+def _padded(batch: NDArray[np.float32], size: int) -> NDArray[np.float32]:
+    if len(batch) == size:
+        return batch
+    return np.concatenate([batch, np.zeros((size - len(batch), *batch.shape[1:]), batch.dtype)])
