@@ -74,11 +74,12 @@ class SafetensorsFile:
             raise CheckpointFormatError(
                 f"{self.path} is a GGUF file (llama.cpp); give the Hugging Face folder with config.json"
             )
-        if start[:2] == b"PK" or start[:1] == b"\x80":
+        length = int.from_bytes(start, "little")
+        # A header of 128 + 256·n bytes starts with a pickle's first byte, and is none.
+        if start[:2] == b"PK" or (start[:1] == b"\x80" and length > self.size):
             raise CheckpointFormatError(
                 f"{self.path} is a PyTorch pickle or archive, not safetensors; download model.safetensors"
             )
-        length = int.from_bytes(start, "little")
         if len(start) < 8 or length > min(self.size - 8, _MAX_HEADER):
             raise CheckpointFormatError(
                 f"{self.path}: not a safetensors file, or cut short ({self.size} bytes, header says {length})"

@@ -11,9 +11,13 @@ import hashlib
 import logging
 import os
 import tempfile
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ascend.errors import EngineUnavailable, ModelError
 from atc_configs.contract import load_contract
@@ -46,7 +50,7 @@ _RESHAPES = {
 }
 # Change it when the rewriting below changes: it is part of the cache's name.
 _REWRITE = "1"
-_CHARACTERS = "characters.txt"
+CHARACTERS_NAME = "characters.txt"
 
 
 def ppocr_graphs(models_dir: str | Path | None = None) -> dict[str, bytes]:
@@ -74,7 +78,7 @@ def ppocr_characters(models_dir: str | Path | None = None) -> tuple[str, ...]:
     folder = Path(models_dir) if models_dir is not None else _cached_folder()
     if folder is None:
         return _characters(_source_model("rec"))
-    path = folder / _CHARACTERS
+    path = folder / CHARACTERS_NAME
     if not path.is_file():
         raise ModelError(f"{path}: no such file; `hyocr export ppocr -o {folder}` writes it")
     # Not splitlines(): the list may hold characters that Python takes for line ends.
@@ -87,7 +91,7 @@ def write_ppocr(folder: Path) -> None:
     for name in _SOURCES:
         _write(folder / f"{name}.onnx", _rewritten(name).SerializeToString())
     characters = _characters(_source_model("rec"))
-    _write(folder / _CHARACTERS, "\n".join(characters).encode())
+    _write(folder / CHARACTERS_NAME, "\n".join(characters).encode())
 
 
 def _cached_folder() -> Path | None:
@@ -96,7 +100,7 @@ def _cached_folder() -> Path | None:
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(root) / "hyocr" / f"ppocr-{key}"
     # characters.txt is written last, so that it stands for all of them.
-    if (folder / _CHARACTERS).is_file():
+    if (folder / CHARACTERS_NAME).is_file():
         return folder
     try:
         write_ppocr(folder)
@@ -162,7 +166,8 @@ def _declare(name: str, model: onnx.ModelProto) -> None:
     model.graph.name = name
 
 
-def _source_model(name: str) -> onnx.ModelProto:
+def shipped_bytes(name: str) -> bytes:
+    """The file as the wheel has it. Raises ModelError if it is another one."""
     file, sha256 = _SOURCES[name]
     data = _wheel_file(file).read_bytes()
     found = hashlib.sha256(data).hexdigest()
@@ -171,7 +176,19 @@ def _source_model(name: str) -> onnx.ModelProto:
             f"{file}: SHA-256 is {found[:12]}..., wanted {sha256[:12]}...;"
             " pip install --force-reinstall rapidocr==3.10.0"
         )
-    return _load(data)
+    return data
+
+
+def as_contract(name: str, outputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The shipped graph's outputs in the contract's form (the best path of `rec`)."""
+    (values,) = outputs.values()
+    if name == "rec":
+        return {"ids": values.argmax(-1).astype(np.int32), "scores": values.max(-1)}
+    return {load_contract("ppocr").graph(name).outputs[0].name: values}
+
+
+def _source_model(name: str) -> onnx.ModelProto:
+    return _load(shipped_bytes(name))
 
 
 def _wheel_file(file: str) -> Path:
