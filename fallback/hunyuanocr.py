@@ -324,7 +324,13 @@ class Layer(nn.Module):
 class Llm(nn.Module):
     """One chunk of tokens against a read-only cache: prefill, decoding and draft checks are the same graph."""
 
-    def __init__(self, w: Source, dims: Dims, linear: MakeLinear = dense_linear) -> None:
+    def __init__(
+        self,
+        w: Source,
+        dims: Dims,
+        linear: MakeLinear = dense_linear,
+        head_linear: MakeLinear | None = None,
+    ) -> None:
         super().__init__()
         t = dims.text
         self.layers = nn.ModuleList(
@@ -332,7 +338,7 @@ class Llm(nn.Module):
         )
         self.norm = RMSNorm(w("model.norm.weight"), t.eps)
         head = "model.embed_tokens.weight" if t.tied else "lm_head.weight"
-        self.head = linear(w(head), None)
+        self.head = (head_linear or linear)(w(head), None)
 
     def forward(
         self,

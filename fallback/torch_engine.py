@@ -1,0 +1,216 @@
+"""Runs HunyuanOCR on the CPU in PyTorch behind the engine protocol.
+
+Knows the two graphs of the contract and a cache; knows no prompts, images or gears. Activations are
+float32 in every precision; a profile decides how the weights lie and multiply (`fallback.kernels`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fallback.checkpoint import Checkpoint
+from fallback.chunk import MASKED, Chunk, causal_mask, plan_chunk
+from fallback.dims import TextDims
+from fallback.errors import EngineUnavailableError, GraphInputError
+from fallback.host_array import HostArray
+from fallback.hunyuanocr import Llm, Vision
+from fallback.kernels import default_precision, linear_for
+from fallback.ort_engine import available_cpus
+
+log = logging.getLogger(__name__)
+
+VISION_INPUTS = ("patches", "pos", "mask")
+LLM_INPUTS = ("embeds", "cos", "sin", "past_mask", "chunk_mask", "select")
+
+
+class TorchKVCache:
+    """Keys and values of `slots` sequences, token-major, allocated once and never moved.
+
+    keys, values: (layers, slots, capacity, K·D) each, zeroed: masked rows must stay finite.
+    """
+
+    def __init__(self, text: TextDims, slots: int, capacity: int) -> None:
+        self.slots, self.capacity = slots, capacity
+        self.lengths = np.zeros(slots, np.int32)
+        shape = (text.layers, slots, capacity, text.kv_width)
+        self.keys, self.values = torch.zeros(shape), torch.zeros(shape)
+        self.unmasked = torch.zeros(1, 1, capacity)  # every step's mask where nothing is masked
+
+    def truncate(self, slot: int, length: int) -> None:
+        """Forgets the rows of `slot` from `length` on; raises GraphInputError if it has fewer."""
+        if not 0 <= length <= self.lengths[slot]:
+            raise GraphInputError(f"slot {slot} holds {self.lengths[slot]} rows, not {length}")
+        self.lengths[slot] = length
+
+    def close(self) -> None:
+        self.keys = self.values = self.unmasked = torch.empty(0)
+
+
+class TorchEngine:
+    """The CPU engine: `vision` and `llm` as modules or scripted files, one caller at a time.
+
+    PyTorch's thread count belongs to the process: the last engine opened sets it.
+    """
+
+    name = "torch"
+    emulated = False
+    thread_safe = False
+
+    def __init__(
+        self,
+        vision: Callable[..., Tensor],
+        llm: Callable[..., tuple[Tensor, list[Tensor], list[Tensor]]],
+        text: TextDims,
+        settings: Mapping[str, Any] = MappingProxyType({}),
+        threads: int | None = None,
+    ) -> None:
+        self._vision, self._llm, self._text = vision, llm, text
+        self._causal = torch.zeros(1, 1, 1)
+        threads = threads or available_cpus()
+        torch.set_num_threads(threads)
+        self.settings: Mapping[str, Any] = {**settings, "threads": threads}
+
+    @classmethod
+    def open(
+        cls, model: str | Path | Checkpoint, precision: str = "auto", threads: int | None = None
+    ) -> TorchEngine:
+        """Opens a checkpoint folder in a precision: auto, fp32, bf16, int8 or int4.
+
+        Raises a CheckpointError for the folder, EngineUnavailableError for an unknown precision.
+        """
+        checkpoint = model if isinstance(model, Checkpoint) else Checkpoint(model)
+        chosen = default_precision() if precision == "auto" else precision
+        text_linear, vision_linear, head_linear = linear_for(chosen)
+        vision = Vision(checkpoint.tensor, checkpoint.dims, vision_linear).eval()
+        llm = Llm(checkpoint.tensor, checkpoint.dims, text_linear, head_linear).eval()
+        engine = cls(vision, llm, checkpoint.dims.text, {"precision": chosen}, threads)
+        log.info("torch: opened %s, %s", checkpoint.folder, dict(engine.settings))
+        return engine
+
+    def __enter__(self) -> TorchEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def gears(self, graph: str) -> None:
+        """None: any shape runs."""
+        self._check_graph(graph)
+
+    @torch.inference_mode()
+    def run(
+        self, graph: str, inputs: Mapping[str, np.ndarray | HostArray]
+    ) -> dict[str, HostArray]:
+        """Runs `vision` or `llm` with the contract's inputs; outputs are the caller's to keep."""
+        self._check_graph(graph)
+        layers = range(self._text.layers)
+        pasts = [f"past_{side}.{i}" for side in ("key", "value") for i in layers]
+        wanted = VISION_INPUTS if graph == "vision" else (*LLM_INPUTS, *pasts)
+        if inputs.keys() != set(wanted):
+            missing, extra = set(wanted) - inputs.keys(), inputs.keys() - set(wanted)
+            raise GraphInputError(
+                f"{graph}: missing inputs {sorted(missing)}, unknown inputs {sorted(extra)}"
+            )
+        feeds = [_tensor(inputs[name], f"{graph}.{name}") for name in wanted]
+        if graph == "vision":
+            return {"content": HostArray(self._vision(*feeds).numpy())}
+        split = len(LLM_INPUTS)
+        keys, values = feeds[split : split + len(layers)], feeds[split + len(layers) :]
+        logits, new_keys, new_values = self._llm(*feeds[:split], keys, values)
+        outputs = {"logits": logits}
+        outputs.update({f"new_key.{i}": new_keys[i] for i in layers})
+        outputs.update({f"new_value.{i}": new_values[i] for i in layers})
+        return {name: HostArray(tensor.contiguous().numpy()) for name, tensor in outputs.items()}
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> HostArray:
+        """Host memory; what is in it is undefined."""
+        return HostArray(np.empty(tuple(shape), dtype))
+
+    def kv_cache(self, slots: int, capacity: int) -> TorchKVCache:
+        """A zeroed cache; memory is taken page by page as rows are written."""
+        if slots < 1 or not 0 < capacity <= self._text.max_positions:
+            raise GraphInputError(
+                f"a cache of {slots} × {capacity} rows: at least one slot, and at most"
+                f" {self._text.max_positions} rows, the model's context"
+            )
+        return TorchKVCache(self._text, slots, capacity)
+
+    @torch.inference_mode()
+    def extend(
+        self,
+        cache: TorchKVCache,
+        first_slot: int,
+        counts: Sequence[int],
+        embeds: np.ndarray | HostArray,
+        cos: np.ndarray,
+        sin: np.ndarray,
+        select: Sequence[Sequence[int]],
+    ) -> np.ndarray:
+        """Appends counts[b] rows to slot first_slot + b; returns logits (B, R, V) float32.
+
+        embeds (B, Q, C), cos and sin (B, Q, D); select[b]: R rows of the chunk each.
+        """
+        chunk = plan_chunk(
+            cache.lengths, cache.capacity, first_slot, counts, tuple(embeds.shape), select
+        )
+        q, b = chunk.q, len(chunk.counts)
+        slots = slice(first_slot, first_slot + b)
+        logits, new_keys, new_values = self._llm(
+            _tensor(embeds, "embeds")[:, :q],
+            _tensor(cos, "cos")[:, :q],
+            _tensor(sin, "sin")[:, :q],
+            self._past_mask(cache, chunk),
+            self._chunk_mask(q).expand(b, q, q),
+            torch.from_numpy(chunk.one_hot(q)),
+            list(cache.keys[:, slots, : chunk.rows]),
+            list(cache.values[:, slots, : chunk.rows]),
+        )
+        _append(cache.keys, new_keys, chunk)
+        _append(cache.values, new_values, chunk)
+        cache.lengths[slots] += chunk.counts.astype(np.int32)
+        return logits.numpy()
+
+    def close(self) -> None:
+        """Lets go of the weights; idempotent."""
+        self._vision = self._llm = _closed
+
+    def _past_mask(self, cache: TorchKVCache, chunk: Chunk) -> Tensor:
+        if len(chunk.lengths) == 1 and chunk.lengths[0] > 0:
+            return cache.unmasked[:, :, : chunk.rows]
+        return torch.from_numpy(chunk.past_mask(chunk.rows))
+
+    def _chunk_mask(self, q: int) -> Tensor:
+        if self._causal.shape[1] != q:
+            self._causal = torch.from_numpy(causal_mask(q))[None]
+        return self._causal
+
+    def _check_graph(self, graph: str) -> None:
+        if graph not in ("vision", "llm"):
+            raise GraphInputError(f"no graph {graph!r} here (open: vision, llm)")
+
+
+def _append(slab: Tensor, new: list[Tensor], chunk: Chunk) -> None:
+    """Writes each sequence's new rows (B, Q, K·D) behind its own, in every layer."""
+    for b in range(len(chunk.counts)):
+        slot, start, count = chunk.first + b, int(chunk.lengths[b]), int(chunk.counts[b])
+        for layer, rows in enumerate(new):
+            slab[layer, slot, start : start + count] = rows[b, :count]
+
+
+def _tensor(value: np.ndarray | HostArray, name: str) -> Tensor:
+    values = value.values if isinstance(value, HostArray) else np.asarray(value)
+    if values.dtype != np.float32:
+        raise GraphInputError(f"{name}: dtype {values.dtype}, the graph wants float32")
+    return torch.from_numpy(values if values.flags.writeable else values.copy())
+
+
+def _closed(*_: object) -> Any:
+    raise EngineUnavailableError("this engine is closed; open a new one")
