@@ -14,8 +14,11 @@ from . import binding
 from .controls import Control
 from .violation import EmulatorViolation
 
-for _part in ("process", "context", "stream", "event", "callback", "allocation", "transfer",
-              "dataset", "desc", "model", "gear", "execute", "pointers"):  # fmt: skip
+for _part in (
+    "process", "context", "device_info", "stream", "event", "callback", "allocation", "transfer",
+    "dataset", "desc", "model", "bundle", "gear", "aipp_handle", "execute", "exec_config", "pointers",
+    "profiler", "prof_records",
+):  # fmt: skip
     importlib.import_module(f"{__name__}.{_part}")
 
 _MODULES = binding.publish(sys.modules[__name__])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import onnx
 from onnx import helper
 
 from . import om, onnx_file
+from .aipp import Aipp, prepend
 from .chips import CHIPS
 from .description import DTYPES, FORMATS
 from .onnx_file import FLOAT, FLOAT16, INLINE_BYTES, Source, acl_dtype, inputs_of
@@ -39,7 +40,7 @@ class Request:
     keep_types: frozenset[str] = frozenset()
     output_type: str = ""
     ranges: dict[str, list[list[int]]] = field(default_factory=dict)
-    aipp: Any = None
+    aipp: Aipp | None = None
     command: str = ""
 
 
@@ -178,18 +179,20 @@ def _externalise(
 
 
 def build(request: Request) -> Built:
-    """Everything but the writing. Raises DynamicShapeError, KeyError (input name), ValueError."""
+    """Everything but the writing. Raises DynamicShapeError, ValueError."""
     model = onnx_file.load(request.model)
+    images: dict[str, list[int]] = {}
     if request.aipp is not None:
-        from .aipp import prepend
-
-        prepend(model, request.aipp)
+        if request.kind not in ("static", "batch"):
+            raise ValueError("static AIPP is covered for fixed images and batch gears")
+        request = replace(request, shapes=dict(request.shapes))
+        images = prepend(model, request.aipp, request.shapes)
     graph = model.graph
     _set_output_type(graph, request.output_type)
     names = [value.name for value in inputs_of(graph)]
     gears, largest, work = _gears(request, model, names)
     layout = FORMATS[request.layout]
-    inputs, storage = [], {}
+    inputs = []
     for index, value in enumerate(inputs_of(graph)):
         shape = request.shapes[value.name]
         shapes = [tuple(gear["inputs"][index]) for gear in gears] or [shape]
@@ -206,14 +209,12 @@ def build(request: Request) -> Built:
                      "bf" in request.precision)  # fmt: skip
     round_graph(model, rules)
     weights, entries, size = _externalise(model, rules, request.model.parent)
-    if request.aipp is not None:
-        storage = request.aipp.storage_dims(request.shapes)
     description = {
         "format": om.FORMAT, "name": request.output.stem, "soc": request.soc, "kind": request.kind,
         "precision": request.precision, "inputs": inputs, "outputs": outputs, "gears": gears,
         "work_size": work, "weight_size": size, "weights": entries, "ranges": request.ranges,
-        "storage_dims": storage, "command": request.command, "atc_version": "8.1.RC1",
-        "aipp": request.aipp is not None,
+        "image_dims": images, "command": request.command, "atc_version": "8.1.RC1",
+        "image_format": request.aipp.format_number if request.aipp else 0,
         "keep": sorted(request.keep), "keep_types": sorted(request.keep_types),
     }  # fmt: skip
     limit = FP16_MAX if chip.saturates else math.inf

@@ -176,10 +176,9 @@ def ctx_get_current_default_stream() -> tuple[int, int]:
 
 def _release(device: Device) -> None:
     """Everything that the process still has on a device goes with it; each piece is a leak."""
-    from .model import Model, forget
+    from .model import forget
 
     for model in [m for m in MACHINE.models.values() if m.device is device]:
-        assert isinstance(model, Model)
         MACHINE.leaks.append(f"model {model.id} ({model.name}) was not unloaded")
         forget(model)
     for context in [c for c in MACHINE.handles.of(Context) if c.device is device]:

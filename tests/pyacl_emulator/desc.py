@@ -134,20 +134,20 @@ def get_output_size_by_index(handle: int, index: int) -> int:
 
 @api("acl.mdl.get_input_dims")
 def get_input_dims(handle: int, index: int) -> Dims:
-    """Dims with -1 on dynamic axes."""
-    tensor = _input(handle, index)
-    return ({}, INVALID) if tensor is None else _dims(tensor.name, tensor.shape)
-
-
-@api("acl.mdl.get_input_dims_v2")
-def get_input_dims_v2(handle: int, index: int) -> Dims:
-    """Storage dims: those of the image for a model with static AIPP."""
+    """Dims with -1 on dynamic axes; those of the image for a model with static AIPP."""
     description = described(handle)
     tensor = _input(handle, index)
     if tensor is None or description is None:
         return {}, INVALID
-    storage = description.raw.get("storage_dims", {}).get(tensor.name)
-    return _dims(tensor.name, tuple(storage) if storage else tensor.shape)
+    image = description.raw.get("image_dims", {}).get(tensor.name)
+    return _dims(tensor.name, tuple(image) if image else tensor.shape)
+
+
+@api("acl.mdl.get_input_dims_v2")
+def get_input_dims_v2(handle: int, index: int) -> Dims:
+    """Storage dims: with static AIPP those of the bytes, e.g. (n, 1.5 h, w, 1) for YUV420SP."""
+    tensor = _input(handle, index)
+    return ({}, INVALID) if tensor is None else _dims(tensor.name, tensor.shape)
 
 
 @api("acl.mdl.get_output_dims")

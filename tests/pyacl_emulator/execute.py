@@ -15,6 +15,7 @@ from .dataset import DataBuffer, Dataset, TensorDesc
 from .description import DTYPES, Gear, Shape, Tensor
 from .machine import MACHINE
 from .model import Model, find, in_own_context
+from .profiler import publish
 from .session import Bound, Program, program_for
 from .stream import Range, Stream, Task, enqueue, require_idle, resolve, run
 from .transfer import planted
@@ -201,6 +202,8 @@ def compute(model: Model, bindings: Bindings, nan: bool) -> int:
     program.run(_bound(bindings.inputs, "input"), outputs)
     if MACHINE.recorder is not None:
         MACHINE.recorder.executed(model, bindings.gear, started, MACHINE.now())
+    if MACHINE.profiling.subscribers:
+        publish(model, bindings.gear, started)
     if nan:
         for bound, (tensor, shape, _) in zip(outputs, bindings.outputs, strict=True):
             if tensor.dtype in (0, 1):
@@ -283,7 +286,8 @@ def _task(model: Model, bindings: Bindings, stream: Stream) -> Task:
     return task
 
 
-def _submit(model: Model, inputs: int, outputs: int, stream: Stream) -> int:
+def submit(model: Model, inputs: int, outputs: int, stream: Stream) -> int:
+    """Checks and queues one run, or returns the code."""
     others = [s for s, count in model.pending.items() if count and s is not stream]
     if others or model.running:
         raise EmulatorViolation(
@@ -310,7 +314,7 @@ def execute_async(model_id: int, inputs: int, outputs: int, stream: int) -> int:
     model = find(model_id)
     if isinstance(model, int):
         return model
-    return in_own_context(model, "execute_async") or _submit(model, inputs, outputs, queue)
+    return in_own_context(model, "execute_async") or submit(model, inputs, outputs, queue)
 
 
 @api("acl.mdl.execute", locked=False)

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from queue import SimpleQueue
 
+    from .bundle import Bundle
     from .callback import Report
+    from .model import Model
+    from .profiler import Profiling, Recorder
     from .stream import Stream
 
 log = logging.getLogger(__name__)
@@ -59,8 +62,11 @@ class Machine:
             self.violations: list[EmulatorViolation] = []
             self.leaks: list[str] = []
             self.next_model_id = 1
-            self.models: dict[int, object] = {}
-            self.recorder: object | None = None
+            self.models: dict[int, Model] = {}
+            self.bundles: dict[int, Bundle] = {}
+            self.dumping = False
+            self.recorder: Recorder | None = None
+            self._profiling: Profiling | None = None
             self.hangs = threading.Event()
             self.busy: set[Stream] = set()
             self.inboxes: dict[int, SimpleQueue[Report]] = {}
@@ -72,6 +78,15 @@ class Machine:
         if context is not None and not context.live:
             return None
         return context
+
+    @property
+    def profiling(self) -> Profiling:
+        """State of acl.prof."""
+        if self._profiling is None:
+            from .profiler import Profiling
+
+            self._profiling = Profiling()
+        return self._profiling
 
     def report(self, code: int, message: str) -> int:
         """Stores the text that acl.get_recent_err_msg returns in this thread; returns the code."""

@@ -57,7 +57,7 @@ def forget(model: Model) -> None:
 def find(model_id: int) -> Model | int:
     """A model by id, or 145003."""
     model = MACHINE.models.get(model_id)
-    if not isinstance(model, Model):
+    if model is None:
         return MACHINE.report(BAD_ID, f"E19999: model id {model_id} is not loaded")
     return model
 

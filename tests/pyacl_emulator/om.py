@@ -154,3 +154,15 @@ def partition_sizes(path: str) -> dict[int, int]:
     """Size of each partition of a file. Raises OSError and OmError."""
     data = Path(path).read_bytes()
     return {kind: len(part) for kind, part in _partitions(memoryview(data)).items()}
+
+
+def bundle_count(data: bytes) -> int:
+    """How many models a bundle holds. Raises OmError when it is none."""
+    if len(data) < HEADER_BYTES:
+        raise OmError("shorter than a header")
+    fields = HEADER.unpack(data[: HEADER.size])
+    if fields[0] != MAGIC or fields[7] != BUNDLE:
+        raise OmError("not a bundle")
+    if HEADER_BYTES + fields[16] != len(data):
+        raise OmError(f"header says {HEADER_BYTES + fields[16]} bytes, the file has {len(data)}")
+    return int(fields[13])

@@ -48,7 +48,7 @@ def _read_config(path: str) -> int:
 def _finish() -> int:
     leaks = MACHINE.leaks
     for model in MACHINE.models.values():
-        leaks.append(f"model {model.id} ({model.name}) was not unloaded")  # type: ignore[attr-defined]
+        leaks.append(f"model {model.id} ({model.name}) was not unloaded")
     for thing in MACHINE.handles.live.values():
         if isinstance(thing, Context):
             if thing.device.primary is not thing:

@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 from .onnx_file import FLOAT, FLOAT16, INLINE_BYTES, inputs_of
 
 FP16_MAX = 65504.0
+ROUNDING = "fp16/"  # first letters of the names of added nodes
 # Results are values of the inputs: rounding them again changes nothing.
 MOVES = frozenset({
     "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Concat", "Split", "Gather", "GatherND",
@@ -82,14 +83,20 @@ class Rewriter:
     def floating(self, name: str) -> bool:
         return self.types.get(name) in (FLOAT, FLOAT16)
 
+    def emit(self, kind: str, inputs: list[str], output: str, **attributes: int) -> None:
+        """Adds a node that belongs to the rounding and not to the model."""
+        name = f"{ROUNDING}{output}/{kind}"
+        self.nodes.append(helper.make_node(kind, inputs, [output], name=name, **attributes))
+
     def emit_round(self, source: str, target: str) -> None:
         """target = fp16(source) as fp32."""
         clamped = source
         if self.rules.saturate and not self.rules.bf16:
             clamped = f"{target}/clamped"
-            self.nodes.append(helper.make_node("Clip", [source, "fp16/min", "fp16/max"], [clamped]))
-        self.nodes.append(helper.make_node("Cast", [clamped], [f"{target}/h"], to=self.rules.storage))
-        self.nodes.append(helper.make_node("Cast", [f"{target}/h"], [target], to=FLOAT))
+            bounds = [source, "fp16/min", "fp16/max"]
+            self.emit("Clip", bounds, clamped)
+        self.emit("Cast", [clamped], f"{target}/h", to=self.rules.storage)
+        self.emit("Cast", [f"{target}/h"], target, to=FLOAT)
         self.exact.add(target)
 
     def read(self, name: str) -> str:
