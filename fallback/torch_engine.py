@@ -158,13 +158,16 @@ class TorchEngine:
 
         embeds (B, Q, C), cos and sin (B, Q, D); select[b]: R rows of the chunk each.
         """
+        rows = _tensor(embeds, "embeds")
+        if rows.dim() == 2 and counts:  # an array of all sequences' rows, one after the other
+            rows = rows.view(len(counts), -1, rows.shape[1])
         chunk = plan_chunk(
-            cache.lengths, cache.capacity, first_slot, counts, tuple(embeds.shape), select
+            cache.lengths, cache.capacity, first_slot, counts, tuple(rows.shape), select
         )
         q, b = chunk.q, len(chunk.counts)
         slots = slice(first_slot, first_slot + b)
         logits, new_keys, new_values = self._llm(
-            _tensor(embeds, "embeds")[:, :q],
+            rows[:, :q],
             _tensor(cos, "cos")[:, :q],
             _tensor(sin, "sin")[:, :q],
             self._past_mask(cache, chunk),
