@@ -6,6 +6,7 @@ y down from the top-left corner. Knows numbers only: no model, no graph.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -86,8 +87,8 @@ def letterbox(
             "every size must be positive"
         )
     factor = min(height / page_height, width / page_width, max_scale)
-    inner_height = min(height, max(1, round(page_height * factor)))
-    inner_width = min(width, max(1, round(page_width * factor)))
+    inner_height = min(height, _scaled_side(page_height, factor))
+    inner_width = min(width, _scaled_side(page_width, factor))
     canvas = np.full((height, width, 3), fill, np.uint8)
     canvas[:inner_height, :inner_width] = _resized(pixels, inner_height, inner_width, resample)
     return Letterboxed(
@@ -118,32 +119,27 @@ def canvas_for(
     budget_cells = budget_patches // (merge * merge)
     down, across = -(-height // cell), -(-width // cell)
     if down * across > budget_cells:
-        down, across = _largest_fit(height, width, cell, budget_cells)
+        down, across = _largest_fit(height, width, budget_cells)
     return Canvas(down * cell, across * cell, patch)
 
 
-def _largest_fit(height: int, width: int, cell: int, budget_cells: int) -> tuple[int, int]:
+def _largest_fit(height: int, width: int, budget_cells: int) -> tuple[int, int]:
     """Cells (down, across) within the budget that let the page keep the largest scale.
 
     At the best scale one side is a whole number of cells; for each such number the other side
-    follows. Sides are rounded to pixels as `letterbox` does; of canvases that give the same scale
-    the smallest is taken, so that no bar is a cell wide.
+    follows by rounding up, in integers. No side needs more cells than the budget.
     """
+    counts = np.arange(1, budget_cells + 1, dtype=np.int64)
+    down = np.concatenate([-(-height * counts // width), counts])
+    across = np.concatenate([counts, -(-width * counts // height)])
+    scale = np.concatenate([counts / width, counts / height])
+    best = np.argmax(np.where(down * across <= budget_cells, scale, 0.0))
+    return int(down[best]), int(across[best])
 
-    def cells(pixels: float) -> int:
-        return -(-max(1, round(pixels)) // cell)
 
-    fits = []
-    for count in range(1, budget_cells + 1):
-        fits.append((cells(height * (count * cell / width)), count))
-        fits.append((count, cells(width * (count * cell / height))))
-    return max(
-        (fit for fit in fits if fit[0] * fit[1] <= budget_cells),
-        key=lambda fit: (
-            min(fit[0] * cell / height, fit[1] * cell / width),
-            -fit[0] * fit[1],
-        ),
-    )
+def _scaled_side(side: int, factor: float) -> int:
+    """Whole pixels of a scaled side, rounded up; 1e-6 absorbs the error of the product."""
+    return max(1, math.ceil(side * factor - 1e-6))
 
 
 def _resized(pixels: np.ndarray, height: int, width: int, resample: Resample) -> np.ndarray:

@@ -96,7 +96,7 @@ class PdfReader:
                 content = _survey(page, self._limits, self._source)
                 scale, notices = self._choose_scale(page.get_width(), page.get_height(), content)
                 pixels = _draw(page, self._document.formenv, scale)
-                rotation = page.get_rotation()
+                rotation = _rotation(page)
             finally:
                 page.close()
         dpi = max(scale) * _POINTS_PER_INCH
@@ -157,7 +157,7 @@ def _survey(page: Any, limits: PageLimits, source: str) -> _Content:
             covered += area
             if area > largest and width and height:
                 largest = area
-                scan_scale = _image_scale(width, height, matrix, page.get_rotation())
+                scan_scale = _image_scale(width, height, matrix, _rotation(page))
     if covered < _SCAN_COVERAGE * page.get_width() * page.get_height():
         scan_scale = None
     return _Content(scan_scale, has_print)
@@ -200,6 +200,11 @@ def _walk(item: Any, outer: _Matrix, depth: int) -> Iterator[tuple[Any, _Matrix]
     elif depth < _FORM_DEPTH:
         for at in range(pdfium_c.FPDFFormObj_CountObjects(item)):
             yield from _walk(pdfium_c.FPDFFormObj_GetObject(item, at), matrix, depth + 1)
+
+
+def _rotation(page: Any) -> int:
+    """Degrees clockwise; PDFium says -1 where the entry makes no sense, and draws upright."""
+    return 90 * max(0, int(pdfium_c.FPDFPage_GetRotation(page)))
 
 
 def _image_size(item: Any) -> tuple[int, int]:

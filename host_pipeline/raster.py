@@ -76,8 +76,11 @@ class RasterReader:
             image = self._open(frame)
             # Pillow turns TIFF frames while loading and then forgets how.
             orientation = _orientation(image, []) if image.format == "TIFF" else None
-            deep = self._decode_deep_colour(image, frame)
+            deep = self._decode_deep_colour(frame) if _is_deep_colour(image) else None
             if deep is None:
+                if _is_deep_colour(image):
+                    text = "16-bit colours were cut to their upper 8 bits; dark scans may be black"
+                    notices.append(Notice("depth_cut", text))
                 image, truncated = self._load_pixels(image, frame)
                 notices += truncated
             after = _orientation(image, notices)
@@ -140,23 +143,22 @@ class RasterReader:
         text = f"the {self._kind.name} data is cut off or damaged ({reason}); the rest was read"
         return image, [Notice("truncated", text)]
 
-    def _decode_deep_colour(self, image: Image.Image, frame: int) -> np.ndarray | None:
-        """(H, W, 3 or 4) RGB(A) at full depth where Pillow would drop the low byte, else None."""
-        tiles = getattr(image, "tile", None)
-        rawmode = tiles[0][3] if tiles else ()
-        parts = rawmode if isinstance(rawmode, tuple) else (rawmode,)
-        if image.mode not in ("RGB", "RGBA") or not any(";16" in str(part) for part in parts):
-            return None
+    def _decode_deep_colour(self, frame: int) -> np.ndarray | None:
+        """(H, W, 3 or 4) RGB(A) at full depth; None for a variant that OpenCV does not read."""
         self._stream.seek(0)
         data = np.frombuffer(self._stream.read(), np.uint8)
         try:
-            _, decoded = cv2.imdecodemulti(data, cv2.IMREAD_UNCHANGED, range=(frame, frame + 1))
-        except cv2.error:  # then Pillow's reading at 8 bits says what is wrong
+            if frame:
+                where = range(frame, frame + 1)
+                _, decoded = cv2.imdecodemulti(data, cv2.IMREAD_UNCHANGED, range=where)
+                deep = decoded[0] if decoded else None
+            else:
+                deep = cv2.imdecode(data, cv2.IMREAD_UNCHANGED)
+        except cv2.error:
             return None
-        if not decoded or decoded[0].ndim != 3 or decoded[0].shape[1::-1] != image.size:
+        if deep is None or deep.ndim != 3 or deep.shape[2] not in (3, 4):
             return None
-        order = (2, 1, 0, 3)[: decoded[0].shape[2]]
-        return decoded[0][..., order]
+        return np.asarray(deep[..., (2, 1, 0, 3)[: deep.shape[2]]])
 
 
 def decode_image(image: Image.Image, source: str, limits: PageLimits) -> Decoded:
@@ -233,6 +235,14 @@ def _square_pixels(rgb: np.ndarray, across: float, down: float) -> tuple[np.ndar
     )
     square = cv2.resize(rgb, (width, height), interpolation=cv2.INTER_LINEAR)
     return square, [Notice("aspect_corrected", text)]
+
+
+def _is_deep_colour(image: Image.Image) -> bool:
+    """Whether the frame is 16-bit colour, of which Pillow would drop the low bytes."""
+    tiles = getattr(image, "tile", None)
+    rawmode = tiles[0][3] if tiles else ()
+    parts = rawmode if isinstance(rawmode, tuple) else (rawmode,)
+    return image.mode in ("RGB", "RGBA") and any(";16" in str(part) for part in parts)
 
 
 def _rgb_from_deep(deep: np.ndarray, image: Image.Image) -> tuple[np.ndarray, list[Notice]]:

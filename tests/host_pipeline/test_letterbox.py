@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from host_pipeline.letterbox import FIXED_480X640, Resample, canvas_for, letterbox
@@ -71,15 +71,18 @@ def test_a_canvas_without_pixels_is_refused(size: tuple[int, int]) -> None:
         letterbox(page(4, 4), *size)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=60)
 @given(SIDES, SIDES, st.sampled_from([4, 16, 256, 1200, 2304, 4608]))
+@example(19_121, 80, 1200)
+@example(33, 4874, 1200)
 def test_the_canvas_hugs_the_page_within_the_budget(height: int, width: int, budget: int) -> None:
     canvas = canvas_for(height, width, budget)
     assert canvas.height % 32 == 0 and canvas.width % 32 == 0
     assert canvas.patches == canvas.grid[0] * canvas.grid[1] <= budget
-    factor = min(canvas.height / height, canvas.width / width, 1.0)
-    inner = max(1, round(width * factor)), max(1, round(height * factor))
-    assert 0 <= canvas.width - inner[0] < 32 and 0 <= canvas.height - inner[1] < 32
+    assume(height * width < 20_000_000)
+    pixels = np.zeros((height, width, 3), np.uint8)
+    right, below = letterbox(pixels, canvas.height, canvas.width, resample="cv2-linear").pad
+    assert 0 <= right < 32 and 0 <= below < 32
 
 
 @settings(deadline=None, max_examples=100)
@@ -91,10 +94,7 @@ def test_no_other_canvas_of_the_budget_keeps_a_larger_scale(height: int, width: 
         min(down * 32 / height, (budget // 4 // down) * 32 / width, 1.0)
         for down in range(1, budget // 4 + 1)
     )
-    # Rounding a side to whole pixels may let it gain half a pixel over the exact scale.
-    slack = 0.5 / min(canvas.height, canvas.width)
-    got = min(canvas.height / height, canvas.width / width, 1.0)
-    assert got == pytest.approx(best, rel=slack)
+    assert min(canvas.height / height, canvas.width / width, 1.0) == pytest.approx(best)
 
 
 def test_a_page_within_the_budget_keeps_its_scale() -> None:

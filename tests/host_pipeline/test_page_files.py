@@ -26,6 +26,11 @@ from host_pipeline.page import Page, PageLimits, open_document
 
 ORIENTATION = 0x0112
 
+Image.init()
+AVIF = pytest.param(
+    "AVIF", marks=pytest.mark.skipif("AVIF" not in Image.SAVE, reason="this Pillow has no AVIF")
+)
+
 
 def picture(width: int = 48, height: int = 32) -> Image.Image:
     """White, with a red, a green and a blue corner: no turn or mirror image is like another."""
@@ -66,14 +71,10 @@ def assert_is_picture(page: Page, expected: Image.Image, tolerance: int = 12) ->
 
 
 @pytest.mark.parametrize(
-    "name", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000", "AVIF", "QOI"]
+    "name", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000", AVIF]
 )
 def test_every_format_is_read_from_bytes(name: str) -> None:
-    try:
-        data = stored(picture(), name)
-    except (KeyError, OSError):
-        pytest.skip(f"this Pillow does not write {name}")
-    page = read(data)
+    page = read(stored(picture(), name))
     assert_is_picture(page, picture())
     assert (page.index, page.count, page.rotation, page.notices) == (0, 1, 0, ())
 
@@ -200,7 +201,7 @@ EXIF_TURNS = {1: (0, False), 2: (0, True), 3: (180, False), 4: (180, True), 5: (
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("name", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
+@pytest.mark.parametrize("name", ["JPEG", "PNG", "WEBP", "TIFF", AVIF])
 def test_exif_orientation_for_every_source(orientation: int, name: str, tmp_path: Path) -> None:
     data = stored_turned(orientation, name)
     path = tmp_path / "photo"
@@ -242,7 +243,7 @@ def test_a_page_turns_and_adds_up_its_rotation() -> None:
 # --- frames ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["GIF", "PNG", "WEBP", "AVIF"])
+@pytest.mark.parametrize("name", ["GIF", "PNG", "WEBP", AVIF])
 def test_an_animation_is_its_first_frame_with_a_notice(name: str) -> None:
     frames = [Image.new("RGB", (48, 32), (value, 0, 0)) for value in range(0, 250, 2)]
     data = stored(picture(), name, save_all=True, append_images=frames)
@@ -277,9 +278,11 @@ def test_every_page_of_a_tiff(compression: str | None, mode: str, tmp_path: Path
 
 
 def test_thumbnails_in_a_tiff_are_no_pages() -> None:
-    pages = [picture(), picture().resize((24, 16)), picture()]
-    pages[1].encoderinfo = {"tiffinfo": {254: 1}}  # type: ignore[attr-defined]
-    data = stored(pages[0], "TIFF", save_all=True, append_images=pages[1:])
+    frames = [picture(), picture().resize((24, 16)), picture()]
+    data = stored(frames[0], "TIFF", save_all=True, append_images=frames[1:], tiffinfo={254: 0})
+    whole, thumbnail = (struct.pack("<HHII", 254, 4, 1, value) for value in (0, 1))
+    start = data.index(whole, data.index(whole) + 1)
+    data = data[:start] + thumbnail + data[start + len(thumbnail) :]
     with open_document(data) as document:
         assert [document.load_page(index).width for index in range(len(document))] == [48, 48]
 
@@ -347,7 +350,7 @@ def test_leniency_does_not_leak_into_the_process() -> None:
         Image.open(io.BytesIO(data[: len(data) // 2])).load()
 
 
-@pytest.mark.parametrize("name", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "JPEG2000", "AVIF"])
+@pytest.mark.parametrize("name", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "JPEG2000", AVIF])
 @pytest.mark.parametrize("size", [12, 40])
 def test_a_header_alone_is_an_error_not_an_empty_page(name: str, size: int) -> None:
     with pytest.raises(InputError) as caught:
