@@ -15,9 +15,9 @@ from .controls import Control
 from .violation import EmulatorViolation
 
 for _part in (
-    "process", "context", "device_info", "stream", "event", "callback", "allocation", "transfer",
-    "dataset", "desc", "model", "bundle", "gear", "aipp_handle", "execute", "exec_config", "pointers",
-    "profiler", "prof_records",
+    "process", "context", "device_info", "stream_calls", "event", "callback", "allocation", "transfer",
+    "dataset", "desc", "gear_query", "model", "bundle", "gear", "aipp_handle", "execute", "exec_config", "pointers",
+    "profiler", "prof_subscribe", "prof_records",
 ):  # fmt: skip
     importlib.import_module(f"{__name__}.{_part}")
 

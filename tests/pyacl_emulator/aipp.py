@@ -47,7 +47,9 @@ class Aipp:
     @property
     def format_number(self) -> int:
         """aclAippInputFormat."""
-        return {"YUV420SP_U8": 1, "XRGB8888_U8": 2, "RGB888_U8": 3, "YUV400_U8": 4}[self.input_format]
+        return {"YUV420SP_U8": 1, "XRGB8888_U8": 2, "RGB888_U8": 3, "YUV400_U8": 4}[
+            self.input_format
+        ]
 
 
 def parse_aipp(text: str) -> Aipp:

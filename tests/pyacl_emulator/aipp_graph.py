@@ -78,7 +78,9 @@ def _colour(build: _Builder, aipp: Aipp, source: str) -> str:
     """out = matrix @ (in - input_bias) / 256 + output_bias, clamped to a byte."""
     if not aipp.csc:
         return source
-    matrix = [[aipp.number(f"matrix_r{r}c{c}", _IDENTITY[r][c]) for c in range(3)] for r in range(3)]
+    matrix = [
+        [aipp.number(f"matrix_r{r}c{c}", _IDENTITY[r][c]) for c in range(3)] for r in range(3)
+    ]
     bias_in = [aipp.number(f"input_bias_{i}", 0) for i in range(3)]
     bias_out = [aipp.number(f"output_bias_{i}", 0) for i in range(3)]
     shifted = build.node("Sub", source, build.constant(bias_in, "float32"))
@@ -90,7 +92,9 @@ def _colour(build: _Builder, aipp: Aipp, source: str) -> str:
 
 
 def _normalise(build: _Builder, aipp: Aipp, source: str, channels: int) -> str:
-    means = [aipp.number(f"mean_chn_{i}", 0) + aipp.number(f"min_chn_{i}", 0) for i in range(channels)]
+    means = [
+        aipp.number(f"mean_chn_{i}", 0) + aipp.number(f"min_chn_{i}", 0) for i in range(channels)
+    ]
     scales = [aipp.number(f"var_reci_chn_{i}", 1) for i in range(channels)]
     centred = build.node("Sub", source, build.constant(means, "float32"))
     return build.node("Mul", centred, build.constant(scales, "float32"))

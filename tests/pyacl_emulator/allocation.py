@@ -69,7 +69,8 @@ def _free(address: int, *, pinned: bool, name: str) -> int:
         inside = memory.find(address)
         what = "the inside of a block" if inside else "freed already or never allocated"
         raise EmulatorViolation(
-            f"{name} of {address:#x}: {what}", "aclrtFree.md: free exactly what malloc returned, once"
+            f"{name} of {address:#x}: {what}",
+            "aclrtFree.md: free exactly what malloc returned, once",
         )
     if block.purpose != "user" or (block.pinned != pinned and not memory.rc):
         raise EmulatorViolation(

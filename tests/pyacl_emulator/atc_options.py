@@ -195,8 +195,12 @@ def check_required(options: dict[str, str]) -> None:
         raise AtcError("E10004", "model")
     if options.get("framework") not in FRAMEWORKS:
         if "framework" not in options:
-            raise AtcError("E10007", "framework", "0(Caffe) or 1(MindSpore) or 3(TensorFlow) or 5(Onnx)")
-        raise AtcError("E10007", "framework", "0(Caffe) or 1(MindSpore) or 3(TensorFlow) or 5(Onnx)")
+            raise AtcError(
+                "E10007", "framework", "0(Caffe) or 1(MindSpore) or 3(TensorFlow) or 5(Onnx)"
+            )
+        raise AtcError(
+            "E10007", "framework", "0(Caffe) or 1(MindSpore) or 3(TensorFlow) or 5(Onnx)"
+        )
     if not options.get("output"):
         raise AtcError("E10004", "output")
     if not options.get("soc_version"):
@@ -255,7 +259,9 @@ def check_values(options: dict[str, str]) -> None:
             raise AtcError("E10410", value)
     kind = options.get("output_type")
     if kind is not None and not _OUTPUT_TYPE.match(kind):
-        raise AtcError("E10001", kind, "output_type", "The value must be FP32, FP16, UINT8 or INT8.")
+        raise AtcError(
+            "E10001", kind, "output_type", "The value must be FP32, FP16, UINT8 or INT8."
+        )
     if options.get("insert_op_conf") and options.get("dynamic_dims"):
         raise AtcError("E10047", "insert_op_conf", "dynamic_dims")
     if options.get("op_select_implmode") and options.get("op_precision_mode"):

@@ -12,6 +12,7 @@ import operator
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter_ns
 from types import ModuleType
 from typing import Any
 
@@ -27,6 +28,7 @@ CODES: dict[str, int] = TABLE["codes"]
 SUBMODULES = ("rt", "mdl", "op", "media", "himpi", "blas", "fv", "util", "prof")
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
+_INTS = frozenset({int})
 _EXACT = {"int": int, "str": str, "float": float, "list": list, "dict": dict}
 _EMPTY: dict[str, Any] = {"int": 0, "float": 0.0, "str": "", "dict": {}, "list": [], "None": None}
 # Functions that work before acl.init (Ray and clients call them so) or that touch no runtime.
@@ -133,14 +135,19 @@ def api(name: str, *, locked: bool = True) -> Callable[[Callable[..., Any]], Cal
         def call(*args: Any, **keywords: Any) -> Any:
             if keywords:
                 raise TypeError(f"{name}() takes no keyword arguments")
+            start = perf_counter_ns()
             if not arity:
                 args = ()
-            elif not simple or len(args) != arity or any(type(a) is not int for a in args):
+            elif not simple or len(args) != arity or not _INTS.issuperset(map(type, args)):
                 args = tuple(_parse_all(args, kinds, optional, name))
-            MACHINE.counters.calls[name] += 1
-            if MACHINE.recorder is not None:
-                return MACHINE.recorder.timed(name, run, args)
-            return run(args)
+            counters = MACHINE.counters
+            counters.calls[name] += 1
+            try:
+                if MACHINE.recorder is not None:
+                    return MACHINE.recorder.timed(name, run, args)
+                return run(args)
+            finally:
+                counters.inside_ns += perf_counter_ns() - start
 
         def run(args: tuple[Any, ...]) -> Any:
             try:

@@ -94,7 +94,9 @@ def launch_callback(
     if isinstance(target, int):
         return target
     if not target.subscriber:
-        return MACHINE.report(code("RT_STREAM_NO_CB_REG"), "EE1001: nobody subscribed to the stream")
+        return MACHINE.report(
+            code("RT_STREAM_NO_CB_REG"), "EE1001: nobody subscribed to the stream"
+        )
     report = Report(function, args)
 
     def post() -> int:
@@ -177,5 +179,3 @@ def peek_at_last_error(level: int) -> int:
     """The thread's last error."""
     error: int = getattr(MACHINE.local, "last_error", 0)
     return error
-
-

@@ -74,7 +74,9 @@ def gear_shapes(request: Request, names: list[str], key: Shape) -> list[Shape]:
     return shapes
 
 
-def _gears(request: Request, model: onnx.ModelProto, names: list[str]) -> tuple[list[Any], list[Shape], int]:
+def _gears(
+    request: Request, model: onnx.ModelProto, names: list[str]
+) -> tuple[list[Any], list[Shape], int]:
     """(gears, output shapes at the largest, workspace)."""
     item = 4 if request.precision in KEEP_ALL else 2
     bare = skeleton(model)
@@ -161,7 +163,11 @@ def _externalise(
             continue
         nbytes = source.count * dtype.itemsize
         stored.data_location = onnx.TensorProto.EXTERNAL
-        for key, text in (("location", "weights"), ("offset", str(offset)), ("length", str(nbytes))):
+        for key, text in (
+            ("location", "weights"),
+            ("offset", str(offset)),
+            ("length", str(nbytes)),
+        ):
             entry = stored.external_data.add()
             entry.key, entry.value = key, text
         keep.append(stored)

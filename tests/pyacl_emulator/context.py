@@ -46,11 +46,11 @@ def current() -> Context | int:
 
 
 def _open(device_id: int) -> Device | int:
-    if not 0 <= device_id < MACHINE.settings.device_count:
+    if not 0 <= device_id < MACHINE.settings.visible_devices:
         return MACHINE.report(
             code("RT_INVALID_DEVICEID"),
             f"EE1001: Set device failed, device_id {device_id} is not in "
-            f"[0, {MACHINE.settings.device_count})",
+            f"[0, {MACHINE.settings.visible_devices})",
         )
     device = MACHINE.devices.get(device_id)
     if device is None:
@@ -92,13 +92,8 @@ def get_device() -> tuple[int, int]:
 
 @api("acl.rt.get_device_count")
 def get_device_count() -> tuple[int, int]:
-    """(visible devices, 0)."""
-    return visible_devices(), 0
-
-
-def visible_devices() -> int:
-    """Devices after ASCEND_RT_VISIBLE_DEVICES (runtime docs, env_vars)."""
-    return MACHINE.settings.device_count
+    """(devices after ASCEND_RT_VISIBLE_DEVICES, 0)."""
+    return MACHINE.settings.visible_devices, 0
 
 
 @api("acl.rt.get_run_mode")
@@ -195,7 +190,7 @@ def _release(device: Device) -> None:
 
 
 def _reset(device_id: int, force: bool) -> int:
-    if not 0 <= device_id < MACHINE.settings.device_count:
+    if not 0 <= device_id < MACHINE.settings.visible_devices:
         return code("RT_INVALID_DEVICEID")
     device = MACHINE.devices.get(device_id)
     if device is None or device.uses == 0:

@@ -92,7 +92,9 @@ class Control:
     def __getattr__(self, name: str) -> Any:
         if name in _SETTINGS:
             return getattr(MACHINE.settings, name)
-        raise AttributeError(f"control has no {name!r}: settings are {', '.join(sorted(_SETTINGS))}")
+        raise AttributeError(
+            f"control has no {name!r}: settings are {', '.join(sorted(_SETTINGS))}"
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in _SETTINGS:

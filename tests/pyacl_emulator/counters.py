@@ -12,7 +12,8 @@ class Counters:
 
     calls: ACL calls by full name. bytes: copied bytes by direction (h2d, d2h, d2d, h2h).
     copies: number of copies by direction. executes: runs by (model name, gear).
-    Device bytes are real ones, i.e. rounded as the allocator rounds, by device.
+    Device bytes are real ones, i.e. rounded as the allocator rounds, by device. inside_ns: time spent
+    inside emulated calls, for whoever wants the cost of the calling program alone.
     """
 
     calls: Counter[str] = field(default_factory=Counter)
@@ -24,6 +25,7 @@ class Counters:
     live_device_bytes: Counter[int] = field(default_factory=Counter)
     peak_device_bytes: Counter[int] = field(default_factory=Counter)
     live_host_bytes: int = 0
+    inside_ns: int = 0
 
     @property
     def total_calls(self) -> int:
@@ -34,7 +36,7 @@ class Counters:
         """Starts a new interval: counts go to zero, the peak falls to what is live now."""
         for counter in (self.calls, self.bytes, self.copies, self.executes):
             counter.clear()
-        self.allocations = self.host_allocations = 0
+        self.allocations = self.host_allocations = self.inside_ns = 0
         self.peak_device_bytes = Counter(self.live_device_bytes)
 
     def copied(self, direction: str, count: int) -> None:

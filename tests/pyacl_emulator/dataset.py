@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from .binding import api, code
-from .description import DTYPES
+from .description import DTYPES, Gear
 from .machine import MACHINE
 from .violation import EmulatorViolation
 
@@ -42,7 +42,7 @@ class Dataset:
     buffers: list[DataBuffer] = field(default_factory=list)
     handles: list[int] = field(default_factory=list)
     descs: dict[int, int] = field(default_factory=dict)
-    gear: tuple[int, object] | None = None  # (model id, Gear)
+    gear: tuple[int, Gear] | None = None  # with the id of the model that it was set for
 
 
 INVALID = code("INVALID_PARAM")

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from .binding import api, code
-from .description import MBATCH, Description, Gear, Tensor, parse_description
+from .description import MBATCH, Description, Tensor, parse_description
 from .machine import MACHINE
 from .model import Model, find, read_file, read_memory
 
 INVALID = code("INVALID_PARAM")
 UNDEFINED = -1
-_MAX_GEARS = 4096
 _INT32, _ND = 3, 2
 Dims = tuple[dict[str, Any], int]
 
@@ -187,14 +186,14 @@ def get_input_dims_range(handle: int, index: int) -> tuple[dict[str, Any], int]:
 
 @api("acl.mdl.get_input_name_by_index")
 def get_input_name_by_index(handle: int, index: int) -> str:
-    """"" on a bad index."""
+    """ "" on a bad index."""
     tensor = _input(handle, index)
     return "" if tensor is None else tensor.name
 
 
 @api("acl.mdl.get_output_name_by_index")
 def get_output_name_by_index(handle: int, index: int) -> str:
-    """"<node>:<index>:<tensor>"; "" on a bad index."""
+    """ "<node>:<index>:<tensor>"; "" on a bad index."""
     tensor = _output(handle, index)
     return "" if tensor is None else tensor.name
 
@@ -248,46 +247,6 @@ def get_output_format(handle: int, index: int) -> int:
     return UNDEFINED if tensor is None else tensor.format
 
 
-def _gears(handle: int, kind: str) -> tuple[Gear, ...]:
-    description = described(handle)
-    return description.gears if description is not None and description.kind == kind else ()
-
-
-@api("acl.mdl.get_dynamic_batch")
-def get_dynamic_batch(handle: int) -> tuple[dict[str, Any], int]:
-    """The batch gears; count 0 and code 0 for other kinds."""
-    if handle == 0:
-        return {}, INVALID
-    batches = [gear.key[0] for gear in _gears(handle, "batch")]
-    return {"batchCount": len(batches), "batch": batches}, 0
-
-
-@api("acl.mdl.get_dynamic_hw")
-def get_dynamic_hw(handle: int, index: int) -> tuple[dict[str, Any], int]:
-    """The image gears as lists [h, w]; count 0 and code 0 for other kinds."""
-    if handle == 0:
-        return {}, INVALID
-    sizes = [list(gear.key) for gear in _gears(handle, "image")]
-    return {"hwCount": len(sizes), "hw": sizes}, 0
-
-
-@api("acl.mdl.get_input_dynamic_gear_count")
-def get_input_dynamic_gear_count(handle: int, index: int) -> tuple[int, int]:
-    """How many dims gears; 0 for other kinds."""
-    return (0, INVALID) if handle == 0 else (len(_gears(handle, "dims")), 0)
-
-
-@api("acl.mdl.get_input_dynamic_dims")
-def get_input_dynamic_dims(
-    handle: int, index: int, gear_count: int
-) -> tuple[list[dict[str, Any]] | None, int]:
-    """Every gear as the concatenated dims of all user inputs."""
-    if handle == 0 or not 0 <= gear_count <= _MAX_GEARS:
-        return None, INVALID
-    rows = [[dim for shape in gear.inputs for dim in shape] for gear in _gears(handle, "dims")]
-    return [{"name": "", "dimCount": len(row), "dims": row} for row in rows[:gear_count]], 0
-
-
 @api("acl.mdl.get_tensor_real_name")
 def get_tensor_real_name(handle: int, name: str) -> str | None:
     """The full name behind a rewritten one; names are never rewritten here."""
@@ -300,5 +259,3 @@ def get_tensor_real_name(handle: int, name: str) -> str | None:
 def get_op_attr(handle: int, op_name: str, attr: str) -> str:
     """Only _datadump_original_op_names exists: an operator's original names."""
     return f"[{len(op_name)}]{op_name}" if attr == "_datadump_original_op_names" else ""
-
-

@@ -61,6 +61,8 @@ class Description:
     work_size: int
     weight_size: int
     raw: dict[str, Any]
+    by_key: dict[Shape, Gear]
+    flat: Shape  # the dims of every input, one after another
 
     @property
     def has_gears(self) -> bool:
@@ -71,11 +73,6 @@ class Description:
     def num_inputs(self) -> int:
         """User inputs plus the hidden one that carries the gear."""
         return len(self.inputs) + self.has_gears
-
-    @property
-    def gear_input_bytes(self) -> int:
-        """Size of the hidden input: one int32 per number of a gear (GE multi_batch_clone_pass)."""
-        return 4 * len(self.gears[0].key)
 
     @property
     def largest_gear(self) -> Gear:
@@ -94,8 +91,9 @@ def parse_description(raw: dict[str, Any]) -> Description:
         Gear(tuple(g["key"]), tuple(map(tuple, g["inputs"])), tuple(map(tuple, g["outputs"])))
         for g in raw["gears"]
     )
+    inputs = tuple(map(_tensor, raw["inputs"]))
     return Description(
-        raw["name"], raw["soc"], raw["kind"], raw["precision"],
-        tuple(map(_tensor, raw["inputs"])), tuple(map(_tensor, raw["outputs"])),
-        gears, raw["work_size"], raw["weight_size"], raw,
+        raw["name"], raw["soc"], raw["kind"], raw["precision"], inputs,
+        tuple(map(_tensor, raw["outputs"])), gears, raw["work_size"], raw["weight_size"], raw,
+        {gear.key: gear for gear in gears}, tuple(dim for t in inputs for dim in t.shape),
     )  # fmt: skip

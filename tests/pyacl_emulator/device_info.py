@@ -12,7 +12,7 @@ UNSUPPORTED = code("RT_FEATURE_NOT_SUPPORT")
 
 
 def _known(device_id: int) -> bool:
-    return 0 <= device_id < MACHINE.settings.device_count
+    return 0 <= device_id < MACHINE.settings.visible_devices
 
 
 @api("acl.rt.get_device_utilization_rate")

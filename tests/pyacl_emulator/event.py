@@ -34,7 +34,9 @@ def _create(*, flagged: bool, limited: bool = True) -> tuple[int, int]:
     if isinstance(context, int):
         return 0, context
     if limited and len(MACHINE.handles.of(Event)) >= MACHINE.settings.chip.events:
-        return 0, MACHINE.report(code("RT_NO_EVENT_RESOURCE"), "EL0005: no event left on the device")
+        return 0, MACHINE.report(
+            code("RT_NO_EVENT_RESOURCE"), "EL0005: no event left on the device"
+        )
     return MACHINE.handles.add(Event(flagged)), 0
 
 
@@ -99,7 +101,8 @@ def reset_event(handle: int, stream: int) -> int:
     event = MACHINE.handles.get(handle, Event)
     if not event.flagged:
         raise EmulatorViolation(
-            "reset_event on an event of create_event", "aclrtCreateEvent.md: not with aclrtResetEvent"
+            "reset_event on an event of create_event",
+            "aclrtCreateEvent.md: not with aclrtResetEvent",
         )
 
     def clear() -> int:
@@ -199,7 +202,9 @@ def event_elapsed_time(start: int, end: int) -> tuple[float, int]:
         return 0.0, INVALID
     first, second = (MACHINE.handles.get(handle, Event) for handle in (start, end))
     if first.time is None or second.time is None:
-        return 0.0, MACHINE.report(BAD_TIMESTAMP, "EE1001: an event is not recorded or not complete")
+        return 0.0, MACHINE.report(
+            BAD_TIMESTAMP, "EE1001: an event is not recorded or not complete"
+        )
     if second.time < first.time:
         return 0.0, code("RT_EVENT_TIMESTAMP_REVERSAL")
     return (second.time - first.time) * 1e3, 0

@@ -58,10 +58,8 @@ def _apply(model_id: int, handle: int, index: int, kind: str, key: tuple[int, ..
     dataset, address, size = place
     if size < 4 * len(key):
         return MACHINE.report(BAD_LENGTH, f"E19999: gear buffer of {size} bytes is too small")
-    for gear in model.description.gears:
-        if gear.key == key:
-            break
-    else:
+    gear = model.description.by_key.get(key)
+    if gear is None:
         return MACHINE.report(BAD_GEAR, f"E19999: {key} is not a compiled gear")
     write_gear(gear, address, size)
     dataset.gear = (model.id, gear)
@@ -98,14 +96,16 @@ def set_dynamic_hw_size(model_id: int, dataset: int, index: int, height: int, wi
 def set_input_dynamic_dims(model_id: int, dataset: int, index: int, dims: dict[str, Any]) -> int:
     """Chooses a dims gear; dims are those of all user inputs, one after another."""
     numbers, count = dims.get("dims"), dims.get("dimCount")
-    if type(numbers) is not list or any(type(number) is not int for number in numbers):
+    if type(numbers) is not list or not all(type(number) is int for number in numbers):
         raise TypeError("acl.mdl.set_input_dynamic_dims args parse failed")
     model = find(model_id)
     if isinstance(model, int):
         return model
-    flat = [dim for tensor in model.description.inputs for dim in tensor.shape]
+    flat = model.description.flat
     if count != len(numbers) or len(numbers) != len(flat):
-        return MACHINE.report(BAD_LENGTH, f"E19999: {len(numbers)} dims, the inputs have {len(flat)}")
+        return MACHINE.report(
+            BAD_LENGTH, f"E19999: {len(numbers)} dims, the inputs have {len(flat)}"
+        )
     if any(fixed not in (-1, given) for fixed, given in zip(flat, numbers, strict=True)):
         return MACHINE.report(BAD_LENGTH, "E19999: a static dim does not match")
     key = tuple(given for fixed, given in zip(flat, numbers, strict=True) if fixed == -1)

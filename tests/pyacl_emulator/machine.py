@@ -19,18 +19,22 @@ from .settings import Settings
 from .violation import EmulatorViolation
 
 if TYPE_CHECKING:
-    from .context import Context, Device
     from collections.abc import Callable
     from queue import SimpleQueue
 
     from .bundle import Bundle
     from .callback import Report
+    from .context import Context, Device
     from .model import Model
     from .profiler import Profiling, Recorder
     from .stream import Stream
 
 log = logging.getLogger(__name__)
-FRESH, READY, FINALIZED = "before acl.init", "between acl.init and acl.finalize", "after acl.finalize"
+FRESH, READY, FINALIZED = (
+    "before acl.init",
+    "between acl.init and acl.finalize",
+    "after acl.finalize",
+)
 
 
 class Machine:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from . import om
 from .allocation import device_block
@@ -35,6 +34,7 @@ class Model:
     pending: dict[object, int] = field(default_factory=dict)
     running: int = 0
     bundle: int = 0
+    plans: dict[tuple[object, ...], object] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -124,7 +124,9 @@ def _take(model: Model, work: tuple[int, int] | None, weight: tuple[int, int] | 
             continue
         address, problem = device_block(size, purpose=purpose)
         if problem:
-            return code("GE_MEMORY_ALLOCATION") if problem == code("RT_MEMORY_ALLOCATION") else problem
+            return (
+                code("GE_MEMORY_ALLOCATION") if problem == code("RT_MEMORY_ALLOCATION") else problem
+            )
         model.blocks.append(MACHINE.memory.blocks[address])
     return 0
 
@@ -271,7 +273,9 @@ def load_with_config(handle: int) -> tuple[int, int]:
     values = MACHINE.handles.get(handle, ConfigHandle).values
     kind = values.get(1)
     if kind not in _LOAD_NEEDS or any(attr not in values for attr in _LOAD_NEEDS[kind]):
-        return 0, MACHINE.report(INVALID, "EH0001: load type or an attribute that it needs is missing")
+        return 0, MACHINE.report(
+            INVALID, "EH0001: load type or an attribute that it needs is missing"
+        )
     if kind in (1, 2):
         file = read_file(str(values[2]))
     else:
@@ -279,5 +283,3 @@ def load_with_config(handle: int) -> tuple[int, int]:
     work = (int(values.get(7, 0)), int(values.get(8, 0)))
     weight = (int(values.get(5, 0)), int(values.get(6, 0)))
     return load(file, work, weight) if kind in (2, 4) else load(file)
-
-

@@ -52,8 +52,10 @@ class Source:
             return numpy_helper.to_array(self.proto).reshape(-1)
         info = external_data_helper.ExternalDataInfo(self.proto)
         path = self.folder / info.location
-        return np.memmap(path, self.dtype, "r", info.offset or 0, (self.count,)) if self.count else (
-            np.zeros(0, self.dtype)
+        return (
+            np.memmap(path, self.dtype, "r", info.offset or 0, (self.count,))
+            if self.count
+            else (np.zeros(0, self.dtype))
         )
 
     def chunks(self, dtype: np.dtype[Any], limit: float) -> Iterator[bytes]:
@@ -75,9 +77,10 @@ def load(path: Path) -> onnx.ModelProto:
     model = onnx.load(str(path), load_external_data=False)
     for tensor in model.graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            size = math.prod(tensor.dims) * np.dtype(
-                onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-            ).itemsize
+            size = (
+                math.prod(tensor.dims)
+                * np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize
+            )
             if size <= INLINE_BYTES:
                 external_data_helper.load_external_data_for_tensor(tensor, str(path.parent))
                 tensor.data_location = onnx.TensorProto.DEFAULT

@@ -6,7 +6,7 @@ import ctypes
 from typing import Any
 
 from .binding import api, code
-from .profiler import RECORD
+from .prof_subscribe import RECORD
 
 INVALID = code("INVALID_PARAM")
 

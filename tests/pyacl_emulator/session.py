@@ -23,12 +23,13 @@ _CACHE: OrderedDict[tuple[tuple[int, ...], int], Program] = OrderedDict()
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A tensor at a host address: its ONNX name, NumPy type name and shape."""
+    """A tensor at a host address: its ONNX name, NumPy type name, shape and bytes."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     pointer: int
+    nbytes: int
 
 
 class Program:

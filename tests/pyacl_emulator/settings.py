@@ -52,6 +52,20 @@ class Settings:
         return CHIPS[self.soc]
 
     @property
+    def visible_devices(self) -> int:
+        """Devices that the process sees: ASCEND_RT_VISIBLE_DEVICES up to its first bad entry."""
+        text = os.environ.get("ASCEND_RT_VISIBLE_DEVICES")
+        if text is None:
+            return self.device_count
+        known = {str(index) for index in range(self.device_count)}
+        count = 0
+        for entry in text.split(","):
+            if entry.strip() not in known:
+                break
+            count += 1
+        return count
+
+    @property
     def device_memory(self) -> int:
         """Bytes of one device."""
         return self.memory_limit if self.memory_limit is not None else self.chip.memory_bytes

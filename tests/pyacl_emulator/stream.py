@@ -13,14 +13,16 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .binding import api, code
+from .binding import code
 from .context import LOST, Context, current
 from .machine import MACHINE
 from .violation import EmulatorViolation
 
 Range = tuple[int, int]
 FOREVER = float("inf")
-RACE = "aclrtMemcpy.md, aclmdlExecuteAsync.md: asynchronous work is finished only after a synchronise"
+RACE = (
+    "aclrtMemcpy.md, aclmdlExecuteAsync.md: asynchronous work is finished only after a synchronise"
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +35,7 @@ class Task:
     writes: tuple[Range, ...] = ()
     delay: float = 0.0
     hang: bool = False
-    owner: object | None = None
+    dropped: Callable[[], None] | None = None
     sequence: int = 0
 
 
@@ -64,7 +66,8 @@ def make_stream(context: Context, *, explicit: bool) -> Stream:
 
 def discard(stream: Stream) -> None:
     """Forgets a stream and whatever is still queued on it."""
-    stream.queue.clear()
+    while stream.queue:
+        _finish(stream, ran=False)
     stream.live = False
     if stream in stream.context.streams:
         stream.context.streams.remove(stream)
@@ -136,7 +139,7 @@ def _advance(stream: Stream, left: float) -> tuple[int, float]:
     """Runs the head task if it ends within `left` seconds; (its code or the timeout's, time left)."""
     task = stream.queue[0]
     if stream.context.device.lost:
-        _finish(stream)
+        _finish(stream, ran=False)
         return LOST, left
     limit = MACHINE.settings.hang_limit_s
     if task.hang:
@@ -144,7 +147,7 @@ def _advance(stream: Stream, left: float) -> tuple[int, float]:
             MACHINE.wait(left)
             return code("RT_STREAM_SYNC_TIMEOUT"), 0.0
         MACHINE.wait(limit)
-        _finish(stream)
+        _finish(stream, ran=False)
         return code("RT_AICORE_TIMEOUT"), left - limit
     if task.delay > left:
         MACHINE.wait(left)
@@ -156,14 +159,17 @@ def _advance(stream: Stream, left: float) -> tuple[int, float]:
     try:
         result = task.run()
     finally:
-        _finish(stream)
+        _finish(stream, ran=True)
     return result, left
 
 
-def _finish(stream: Stream) -> None:
+def _finish(stream: Stream, *, ran: bool) -> None:
     with MACHINE.lock:
         if stream.queue:
-            stream.done = stream.queue.popleft().sequence
+            task = stream.queue.popleft()
+            stream.done = task.sequence
+            if not ran and task.dropped is not None:
+                task.dropped()
         if not stream.queue:
             MACHINE.busy.discard(stream)
 
@@ -185,103 +191,6 @@ def run(stream: Stream, *, until: int | None = None, seconds: float = FOREVER) -
         return error
 
 
-@api("acl.rt.create_stream")
-def create_stream() -> tuple[int, int]:
-    """A stream in the current context."""
-    context = current()
-    if isinstance(context, int):
-        return 0, context
-    return make_stream(context, explicit=True).handle, 0
-
-
-@api("acl.rt.create_stream_with_config")
-def create_stream_with_config(priority: int, flag: int) -> tuple[int, int]:
-    """As create_stream; priority 0 (highest) to 7, flag a bit mask up to 0x3F."""
-    if not 0 <= priority <= 7 or not 0 <= flag <= 0x3F:
-        return 0, code("RT_PARAM_INVALID")
-    return create_stream()
-
-
-def _destroy(handle: int, *, wait: bool) -> int:
-    if handle == 0:
-        return MACHINE.report(code("INVALID_PARAM"), "EE1001: stream is NULL")
-    stream = MACHINE.handles.get(handle, Stream)
-    context = MACHINE.context()
-    if not stream.explicit:
-        return code("RT_PARAM_INVALID")
-    if context is None or stream.context is not context:
-        return MACHINE.report(code("RT_STREAM_CONTEXT"), "EE1001: stream of another context")
-    result = run(stream) if wait else 0
-    MACHINE.busy.discard(stream)
-    discard(stream)
-    return result if result == code("RT_AICORE_TIMEOUT") else 0
-
-
-@api("acl.rt.destroy_stream", locked=False)
-def destroy_stream(handle: int) -> int:
-    """Waits for the queue, then destroys."""
-    return _destroy(handle, wait=True)
-
-
-@api("acl.rt.destroy_stream_force")
-def destroy_stream_force(handle: int) -> int:
-    """Drops the queue and destroys."""
-    return _destroy(handle, wait=False)
-
-
-@api("acl.rt.synchronize_stream")
-def synchronize_stream(handle: int) -> int:
-    """Waits for all work of a stream; asynchronous errors surface here."""
-    stream = resolve(handle)
-    return stream if isinstance(stream, int) else run(stream)
-
-
-@api("acl.rt.synchronize_stream_with_timeout")
-def synchronize_stream_with_timeout(handle: int, timeout: int) -> int:
-    """As synchronize_stream with a limit in ms (-1: none); 507046 when it passes."""
-    if timeout < -1 or timeout == 0:
-        return MACHINE.report(code("RT_PARAM_INVALID"), f"EE1001: timeout {timeout} is not -1 or > 0")
-    stream = resolve(handle)
-    if isinstance(stream, int):
-        return stream
-    return run(stream, seconds=FOREVER if timeout == -1 else timeout / 1000)
-
-
-def _synchronize_device(seconds: float) -> int:
-    context = current()
-    if isinstance(context, int):
-        return context
-    first = 0
-    for stream in MACHINE.handles.of(Stream):
-        if stream.context.device is context.device and (stream.queue or stream.error):
-            result = run(stream, seconds=seconds)
-            first = first or result
-    return first
-
-
-@api("acl.rt.synchronize_device")
-def synchronize_device() -> int:
-    """Waits for every stream of the current device."""
-    return _synchronize_device(FOREVER)
-
-
-@api("acl.rt.synchronize_device_with_timeout")
-def synchronize_device_with_timeout(timeout: int) -> int:
-    """As synchronize_device with a limit in ms."""
-    if timeout < -1 or timeout == 0:
-        return code("RT_PARAM_INVALID")
-    return _synchronize_device(FOREVER if timeout == -1 else timeout / 1000)
-
-
-@api("acl.rt.stream_query", locked=False)
-def stream_query(handle: int) -> tuple[int, int]:
-    """(0 complete | 1 not ready, 0). A poll lets the device get one task further."""
-    stream = resolve(handle)
-    if isinstance(stream, int):
-        return 0, stream
-    return (1 if poll(stream) else 0), 0
-
-
 def poll(stream: Stream) -> bool:
     """True while work was pending; the device advances by one task so that polling ends."""
     if not stream.queue:
@@ -289,21 +198,3 @@ def poll(stream: Stream) -> bool:
     if not stream.queue[0].hang:
         run(stream, until=stream.queue[0].sequence)
     return True
-
-
-@api("acl.rt.stream_get_id")
-def stream_get_id(handle: int) -> tuple[int, int]:
-    """A small number for a stream."""
-    stream = resolve(handle)
-    if isinstance(stream, int):
-        return 0, stream
-    return stream.context.streams.index(stream), 0
-
-
-@api("acl.rt.set_stream_failure_mode")
-def set_stream_failure_mode(handle: int, mode: int) -> int:
-    """0: go on after an error, 1: stop; not for the default stream."""
-    if handle == 0 or mode not in (0, 1):
-        return code("RT_PARAM_INVALID")
-    stream = resolve(handle)
-    return stream if isinstance(stream, int) else 0

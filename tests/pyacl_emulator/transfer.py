@@ -136,7 +136,9 @@ def planted(task: Task) -> None:
 
 def _check_2d(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int) -> int:
     if dst == 0 or src == 0 or width > dpitch or width > spitch:
-        return MACHINE.report(code("INVALID_PARAM"), "EH0001: null pointer or width beyond the pitch")
+        return MACHINE.report(
+            code("INVALID_PARAM"), "EH0001: null pointer or width beyond the pitch"
+        )
     if not 0 < width <= _WIDTH_LIMIT or not 0 < height <= _HEIGHT_LIMIT:
         return MACHINE.report(code("RT_PARAM_INVALID"), "EE1001: width or height beyond its limit")
     if MACHINE.memory.rc:
