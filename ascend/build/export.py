@@ -45,6 +45,7 @@ class Exported:
 
     contract: Contract
     model: str
+    model_digest: str | None
     files: Mapping[str, str]
     graphs: Mapping[str, Mapping[str, Any]]
 
@@ -70,12 +71,12 @@ def export_model(
     (folder / REPORT_NAME).unlink(missing_ok=True)  # it vouches for files that now change
     if str(model) == "ppocr":
         contract = load_contract("ppocr", gears=gears)
-        graphs, files = _export_ppocr(contract, folder, parity_gears or {}, say)
+        graphs, files = _export_ppocr(contract, folder, parity_gears or {}, keep, say)
     else:
         contract, graphs, files = _export_hunyuanocr(
             Path(model), folder, precision, gears, parity_gears or {}, keep, say
         )
-    exported = Exported(contract, str(model), files, graphs)
+    exported = Exported(contract, Path(model).resolve().name, _model_digest(model), files, graphs)
     _write_report(folder, exported)
     return exported
 
@@ -86,7 +87,9 @@ def read_export(folder: str | Path) -> Exported:
     try:
         raw = json.loads(path.read_text("utf-8"))
         contract = load_contract(raw["family"], raw["dims"], raw["gears"], raw["precision"])
-        exported = Exported(contract, raw["model"], raw["files"], raw["graphs"])
+        exported = Exported(
+            contract, raw["model"], raw["model_digest"], raw["files"], raw["graphs"]
+        )
     except FileNotFoundError as error:
         raise ModelError(
             f"{folder}: no {REPORT_NAME}, so this is no finished export; run hyocr export"
@@ -125,10 +128,10 @@ def _export_hunyuanocr(
             started = time.monotonic()
             say(f"{name}: tracing in {contract.precision}")
             path = trace.trace(checkpoint, contract, name, stage)
-            _keep_float32(path, keep)
+            kept = _keep_float32(path, keep)
             say(f"{name}: traced in {time.monotonic() - started:.0f} s; comparing with the module")
             rows = _measure(checkpoint, contract, spec, path, parity_gears.get(name), say)
-            graphs[name] = _graph_report(path, rows, keep)
+            graphs[name] = _graph_report(path, rows, kept)
             parity.check(name, rows, parity.BOUNDS[contract.precision])
             _publish(stage, folder)
     return contract, graphs, write_host_files(checkpoint, folder)
@@ -163,7 +166,7 @@ def _measure(
 
 
 def _export_ppocr(
-    contract: Contract, folder: Path, parity_gears: Gears, say: Say
+    contract: Contract, folder: Path, parity_gears: Gears, keep: Sequence[str], say: Say
 ) -> tuple[dict[str, Mapping[str, Any]], dict[str, str]]:
     graphs: dict[str, Mapping[str, Any]] = {}
     with _staged(folder) as stage:
@@ -180,7 +183,8 @@ def _export_ppocr(
                 chosen_gears(spec, parity_gears.get(name)),
                 say,
             )
-            graphs[name] = _graph_report(path, rows, ())
+            # These graphs are float32; ATC makes them float16 but for this list (--keep_dtype).
+            graphs[name] = _graph_report(path, rows, _present(path, keep))
             parity.check(name, rows, parity.BOUNDS["float32"])
         _publish(stage, folder)
     return graphs, {"characters": ppocr.CHARACTERS_NAME}
@@ -219,17 +223,28 @@ def chosen_gears(spec: GraphSpec, wanted: Sequence[Any] | None) -> list[Mapping[
     ]
 
 
-def _keep_float32(path: Path, keep: Sequence[str]) -> None:
-    """Rewrites the file so that the nodes of `keep` that it has are computed in float32."""
-    if not keep:
-        return
+def _keep_float32(path: Path, keep: Sequence[str]) -> list[str]:
+    """Rewrites the file so that the nodes of `keep` that it has are computed in float32; those."""
+    present = _present(path, keep)
+    if present:
+        import onnx
+
+        from ascend.build.half import keep_float32
+
+        model = onnx.load(str(path), load_external_data=False)
+        keep_float32(model, present)
+        path.write_bytes(model.SerializeToString())
+    return present
+
+
+def _present(path: Path, names: Sequence[str]) -> list[str]:
+    """Those of `names` that are nodes of the file: one list serves every graph of a family."""
+    if not names:
+        return []
     import onnx
 
-    from ascend.build.half import keep_float32
-
-    model = onnx.load(str(path), load_external_data=False)
-    keep_float32(model, keep)
-    path.write_bytes(model.SerializeToString())
+    nodes = {node.name for node in onnx.load(str(path), load_external_data=False).graph.node}
+    return [name for name in names if name in nodes]
 
 
 def _graph_report(
@@ -265,11 +280,21 @@ def _publish(stage: Path, folder: Path) -> None:
         os.replace(path, folder / path.name)
 
 
+def _model_digest(model: str | Path) -> str | None:
+    """The digest that the family shows for a checkpoint; the wheel's files have fixed ones."""
+    if str(model) == "ppocr":
+        return None
+    from ascend.families.hunyuanocr_files import digest_of
+
+    return digest_of(Path(model))
+
+
 def _write_report(folder: Path, exported: Exported) -> None:
     contract = exported.contract
     report = {
         "family": contract.family,
-        "model": Path(exported.model).name,
+        "model": exported.model,
+        "model_digest": exported.model_digest,
         "digest": contract.digest,
         "precision": contract.precision,
         "dims": dict(contract.dims),

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 def keep_float32(model: onnx.ModelProto, names: Iterable[str]) -> None:
     """Makes the named nodes compute in float32; between two of them nothing is rounded.
 
-    Names that belong to no node of this graph are left alone (one list serves several graphs).
     Raises ModelError for a node whose op has no float32 form here (a Cast to float16).
     """
     import onnx
