@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from acl_runtime.errors import AclUnavailable, call_error
+from acl_runtime.errors import NO_HANDLE, AclUnavailable, call_error
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _ALREADY_INITIALISED = 100002
 _ALREADY_FINALISED = 100037
 
 # How each function answers (pyACL reference, signature of each): CODE `ret`; VALUE `(value, ret)`; PAIR
-# `(a, b, ret)`; CHAIN `(dataset, ret)` whose first element says nothing new; PLAIN a value without a code.
+# `(a, b, ret)`; HANDLE a handle without a code, 0 on failure; CHAIN `(dataset, ret)` whose first element says nothing new; PLAIN a value without a code.
 _RT = {
     "code": "set_device reset_device destroy_context set_context destroy_stream free "
     "free_host memcpy memcpy_async memset memset_async synchronize_stream_with_timeout",
@@ -44,12 +44,13 @@ _MDL = {
     "get_dynamic_hw get_input_dynamic_gear_count get_input_dynamic_dims",
     "chain": "add_dataset_buffer",
     "pair": "query_size",
-    "plain": "create_desc create_dataset get_num_inputs get_num_outputs get_input_size_by_index "
-    "get_output_size_by_index get_output_name_by_index get_input_data_type get_output_data_type",
+    "handle": "create_desc create_dataset",
+    "plain": "get_num_inputs get_num_outputs get_input_size_by_index get_output_size_by_index get_output_name_by_index get_input_data_type get_output_data_type",
 }
 _TOP = {
     "code": "destroy_data_buffer update_data_buffer",
-    "plain": "create_data_buffer get_soc_name",
+    "handle": "create_data_buffer",
+    "plain": "get_soc_name",
 }
 
 
@@ -181,4 +182,14 @@ def _chain(check: Any, call: str, function: Callable[..., Any]) -> Callable[...,
     return checked
 
 
-_WRAPPERS = {"code": _code, "value": _value, "pair": _pair, "chain": _chain}
+def _handle(check: Any, call: str, function: Callable[..., int]) -> Callable[..., int]:
+    def checked(*args: Any) -> int:
+        handle = function(*args)
+        if not handle:
+            check(call, NO_HANDLE)
+        return handle
+
+    return checked
+
+
+_WRAPPERS = {"handle": _handle, "code": _code, "value": _value, "pair": _pair, "chain": _chain}

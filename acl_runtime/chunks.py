@@ -86,6 +86,8 @@ class ChunkRunner:
     ) -> NDArray[np.float32]:
         """As Engine.extend. Raises GraphInputError and CacheFull before anything is run."""
         self._check(cache, first, counts, embeds, cos, sin, select)
+        if isinstance(embeds, DeviceArray) and embeds.dtype != self._embeds_dtype:
+            embeds = embeds.numpy()
         vocabulary = self._steps[0].logits.shape[-1]
         logits = np.zeros((len(counts), len(select[0]), vocabulary), np.float32)
         active = [b for b, count in enumerate(counts) if count]

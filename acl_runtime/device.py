@@ -12,6 +12,8 @@ from typing import TypeVar
 
 from acl_runtime.binding import Binding
 from acl_runtime.errors import (
+    STREAM_SYNC_TIMEOUT,
+    AclCallError,
     AclError,
     AclUnavailable,
     DeviceFault,
@@ -26,6 +28,8 @@ T = TypeVar("T")
 # (memcpy, malloc, execute_async) take no time limit of their own.
 _STUCK_AFTER_S = 30.0
 _RELEASE_LIMIT_S = 60.0
+_SETTLE_MS = 30_000  # how long the device's own watchdog may take to end a hung task
+_DRAIN_TRIES = 256  # more tasks than one step queues
 
 
 class Device:
@@ -77,7 +81,7 @@ class Device:
             try:
                 return job()
             except AclError:
-                self.drain(self.deadline_ms)  # nothing queued may touch memory that is used again
+                self.drain(self.stream, self.deadline_ms)  # nothing queued may touch memory that is used again
                 raise
 
         try:
@@ -107,21 +111,40 @@ class Device:
         self.binding.rt.synchronize_stream_with_timeout(self.stream, limit_ms)
         self._owner.progress()
 
-    def drain(self, limit_ms: int) -> None:
-        """Waits for whatever is still queued after a failure, on the owner thread; never raises."""
-        try:
-            self.binding.rt.synchronize_stream_with_timeout(self.stream, limit_ms)
-        except AclError as error:
-            log.debug("device %d: while draining: %s", self.index, error)
+    def drain(self, stream: int, limit_ms: int) -> None:
+        """Waits for whatever is still queued after a failure, on the owner thread; never raises.
+
+        A stream goes on after a failed task, and each failure surfaces in a wait of its own."""
+        for _ in range(_DRAIN_TRIES):
+            try:
+                self.binding.rt.synchronize_stream_with_timeout(stream, limit_ms)
+                return
+            except AclCallError as error:
+                log.debug("device %d: while draining: %s", self.index, error)
+                if error.code == STREAM_SYNC_TIMEOUT:
+                    return
 
     def memory(self) -> tuple[int, int]:
         """(free, total) bytes, without what the system reserves."""
         return self.call(lambda: memory_info(self.binding))
 
+    def finish(self) -> None:
+        """Ends the stream, so that no task of it can touch memory or a model that is released
+        next; the first thing to close, idempotent, never raises."""
+
+        def job() -> None:
+            stream, self.stream = self.stream, 0
+            if stream:
+                self.drain(stream, _SETTLE_MS if self.degraded else self.deadline_ms)
+                let_go(self.binding.rt.destroy_stream, stream)
+
+        self.release(job)
+
     def close(self) -> None:
         """Ends stream, context and device; idempotent, never raises."""
         if not self._closed:
             self._closed = True
+            self.finish()
             self.release(self._undo.close)
             self._owner.stop()
 
@@ -132,7 +155,6 @@ class Device:
         context = rt.create_context(self.index)
         self._later(rt.destroy_context, context)
         self.stream = rt.create_stream()
-        self._later(rt.destroy_stream, self.stream)
         log.info("device %d open: %s", self.index, self.binding.soc_name())
 
     def _later(self, undo: Callable[[int], None], handle: int) -> None:

@@ -33,7 +33,6 @@ T = TypeVar("T")
 
 CHUNK_INPUT = "past_mask"  # a graph with this input appends to a key/value cache
 _LOAD_LIMIT_S = 900.0  # 2 GB of weights from a slow disk
-_SETTLE_MS = 30_000  # how long the device's own watchdog may take to end a hung task
 
 Append = Literal["bind", "copy"]
 
@@ -180,10 +179,11 @@ class AclEngine:
         """Appends rows to the cache; see the protocol. Raises CacheFull, NumericFault and the
         errors of the device."""
         chunks = self._chunk_runner()
-        if isinstance(embeds, DeviceArray) and embeds.arena is not self._arena:
-            embeds = embeds.numpy()
+        given = self._own_or_host(embeds)
+        if len(given.shape) == 2 and len(counts) == 1:  # rows of one sequence: (Q, C)
+            given = given[None] if isinstance(given, np.ndarray) else given.as_one_row()
         logits = self._device.call(
-            lambda: chunks.extend(cache, first_slot, counts, embeds, cos, sin, select)
+            lambda: chunks.extend(cache, first_slot, counts, given, cos, sin, select)
         )
         if self._check_finite:
             require_finite(logits, f"{chunks.graph.spec.name}.logits")
@@ -197,8 +197,7 @@ class AclEngine:
         """Releases arrays, caches, graphs and device, last made first; idempotent, never raises."""
         if not self._closed:
             self._closed = True
-            if self._device.degraded:
-                self._device.release(lambda: self._device.drain(_SETTLE_MS))
+            self._device.finish()
             for graph in reversed(self._graphs.values()):
                 self._device.release(graph.close)
             self._device.release(self._arena.close)
@@ -247,9 +246,8 @@ class AclEngine:
     ) -> None:
         """Points input `index` at `value`: arrays of this engine in place, others are copied."""
         nbytes, dtype = tensor.nbytes(gear, graph.precision), graph.dtype(tensor)
-        if isinstance(value, DeviceArray) and (
-            value.arena is not self._arena or value.dtype != dtype
-        ):
+        value = self._own_or_host(value)
+        if isinstance(value, DeviceArray) and value.dtype != dtype:
             value = value.numpy()
         if isinstance(value, DeviceArray) and value.pointer % 64 == 0:
             graph.inputs.bind(index, value.pointer, nbytes)
@@ -265,6 +263,11 @@ class AclEngine:
             host = np.ascontiguousarray(value, dtype)
             memcpy(target, nbytes, host.ctypes.data, nbytes, HOST_TO_DEVICE)
         graph.inputs.bind(index, target, nbytes)
+
+    def _own_or_host(self, value: Any) -> Any:
+        """`value` if it is in host memory or this engine's, else a host copy of it."""
+        own = isinstance(value, DeviceArray) and value.arena is self._arena
+        return value if own or isinstance(value, np.ndarray) else value.numpy()
 
     def _outputs_for(self, graph: Graph, caller: threading.Thread) -> _Outputs:
         """Output memory that belongs to the calling thread, or did to one that has ended."""

@@ -131,7 +131,8 @@ _KINDS: dict[str, tuple[type[AclCallError], str]] = {
 }
 
 HOST_DEADLINE = 107020  # ACL_ERROR_RT_TASK_TIMEOUT: the code for a call that never came back
-LOST_HEARTBEAT = 507010
+STREAM_SYNC_TIMEOUT = 507046
+NO_HANDLE = 200000  # ACL_ERROR_BAD_ALLOC: for a constructor that gave nothing and no code
 
 
 def describe_code(code: int) -> Code:

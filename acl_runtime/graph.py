@@ -17,7 +17,7 @@ import numpy as np
 from acl_runtime.binding import Binding
 from acl_runtime.device import Device, let_go
 from acl_runtime.errors import BundleRefused, GraphInputError, ModelFault
-from acl_runtime.memory import Arena, Block
+from acl_runtime.memory import Arena
 from acl_runtime.model_check import check_model
 from atc_configs.contract import GraphSpec, TensorSpec
 
@@ -79,7 +79,8 @@ class Graph:
             gear_bytes = check_model(device.binding, self._model, spec, precision, path)
             self.inputs = Dataset(device.binding, len(spec.inputs), self._undo)
             self.outputs = Dataset(device.binding, len(spec.outputs), self._undo)
-            self._gear_block = self._add_gear_input(arena, gear_bytes) if gear_bytes else None
+            if gear_bytes:
+                self.inputs.add(arena.take(gear_bytes).pointer, gear_bytes)
             built.pop_all()
         log.info("graph %s: %s, %d gears", spec.name, path.name, len(spec.gears))
 
@@ -109,7 +110,7 @@ class Graph:
 
     def set_gear(self, gear: Gear) -> None:
         """Chooses the gear of the executions that follow; nothing is called for the same one."""
-        if gear is self.gear or self._gear_block is None:
+        if gear is self.gear or not self.spec.symbols:
             return
         self.gear = None
         where = (self._model, self.inputs.handle, len(self.spec.inputs))
@@ -143,11 +144,6 @@ class Graph:
             raise BundleRefused(f"{path}: cannot be loaded on this {chip}: {error}") from error
         self._undo.callback(let_go, self._mdl.unload, model)
         return int(model)
-
-    def _add_gear_input(self, arena: Arena, nbytes: int) -> Block:
-        block = arena.take(nbytes)
-        self.inputs.add(block.pointer, nbytes)
-        return block
 
 
 def _key(shapes: Mapping[str, tuple[int, ...]]) -> frozenset[tuple[str, tuple[int, ...]]]:

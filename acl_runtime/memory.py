@@ -257,6 +257,13 @@ class DeviceArray:
             self.arena, self._block, shape, self.dtype, offset, checked=self._checked
         )
 
+    def as_one_row(self) -> DeviceArray:
+        """A view of the same memory with a leading axis of 1; it owns nothing."""
+        shape = (1, *self.shape)
+        return DeviceArray(
+            self.arena, self._block, shape, self.dtype, self.offset, checked=self._checked
+        )
+
     def close(self) -> None:
         """Gives the memory back if this array owns it; idempotent, safe after the engine's end."""
         if self._owned and self._block.live:

@@ -38,7 +38,7 @@ def check_model(
                 f"{path}: {problem}; it was compiled from another contract: compile it again"
                 " with `hyocr compile`"
             )
-        return found.input_bytes(len(spec.inputs)) if spec.symbols else 0
+        return found.gear_bytes if spec.symbols else 0
     finally:
         let_go(binding.mdl.destroy_desc, desc)
 
@@ -51,8 +51,8 @@ class _Model:
         self.num_inputs = int(mdl.get_num_inputs(desc))
         self.num_outputs = int(mdl.get_num_outputs(desc))
 
-    def input_bytes(self, index: int) -> int:
-        return int(self._mdl.get_input_size_by_index(self._desc, index))
+        last = self.num_inputs - 1
+        self.gear_bytes = int(mdl.get_input_size_by_index(desc, last)) if last >= 0 else 0
 
     def input(self, index: int) -> tuple[str, str, list[int]]:
         """(name, dtype, dims with -1 where gears differ)."""
@@ -102,7 +102,7 @@ def _gear_problem(model: _Model, spec: GraphSpec) -> str | None:
     if not spec.symbols:
         return None
     name = model.input(len(spec.inputs))[0]
-    if name != GEAR_INPUT:
+    if name != GEAR_INPUT or not model.gear_bytes:
         return f"the last input is {name}, not {GEAR_INPUT}: it was compiled without gears"
     if spec.gear_kind == "dynamic_dims":
         wanted = [spec.dynamic_dims(gear) for gear in spec.gears]

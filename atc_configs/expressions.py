@@ -7,6 +7,7 @@ file or in a gear.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Mapping
 
 Dim = int | str
@@ -20,7 +21,7 @@ def symbols_of(dim: Dim) -> frozenset[str]:
     """The symbols that `dim` names; empty for an integer."""
     if isinstance(dim, int):
         return frozenset()
-    return frozenset(n.id for n in ast.walk(_parse(dim)) if isinstance(n, ast.Name))
+    return frozenset(n.id for n in ast.walk(_parse_once(dim)) if isinstance(n, ast.Name))
 
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
@@ -28,7 +29,7 @@ def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
 
     Raises ExpressionError naming the symbol without a value, or the inexact division.
     """
-    result = dim if isinstance(dim, int) else _value(_parse(dim), dim, values)
+    result = dim if isinstance(dim, int) else _value(_parse_once(dim), dim, values)
     if result < 1:
         raise ExpressionError(f"dimension {dim!r} comes out as {result}; it must be at least 1")
     return result
@@ -48,6 +49,12 @@ def _parse(text: str) -> ast.expr:
         return ast.parse(text, mode="eval").body
     except SyntaxError as error:
         raise ExpressionError(f"dimension {text!r} is not an expression such as N/4") from error
+
+
+@functools.cache
+def _parse_once(text: str) -> ast.expr:
+    """As `_parse`; the tree is shared, so it is only read."""
+    return _parse(text)
 
 
 def _value(node: ast.expr, text: str, values: Mapping[str, int]) -> int:
