@@ -14,7 +14,6 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -24,6 +23,7 @@ import pypdfium2.raw as pdfium_c
 
 from host_pipeline.errors import CorruptInput, EmptyInput, EncryptedDocument, InputError
 from host_pipeline.limits import PageLimits
+from host_pipeline.pdf_content import PageContent, Scale, rotation_of, survey
 from host_pipeline.pixels import Decoded, frozen
 from host_pipeline.result import Notice
 
@@ -32,25 +32,10 @@ _POINTS_PER_INCH = 72.0
 _DEFAULT_DPI = 200.0  # 6-point print has an x-height of about 8 pixels
 _SMALL_PAGE_DPI = 400.0
 _SMALL_PAGE_SIDE = 1600.0  # pixels that the longer side gets on a label or receipt, if it can
-_LARGE_PAGE_PIXELS = 40_000_000  # what a page gets without being asked for: A0 at 130 dpi
+_LARGE_PAGE_PIXELS = 40_000_000  # what a page gets without being asked for: A0 at 160 dpi
 _LEGIBLE_DPI = 150.0
-_SCAN_COVERAGE = 0.85  # part of the page that images must cover for it to be a scan
-_SCAN_ASPECT = 1.02
-_FORM_DEPTH = 8
+_PAGES_PER_OPENING = 64  # opening again costs some milliseconds
 _TAIL_BYTES = 4096
-
-_Scale = tuple[float, float]
-_Matrix = tuple[float, float, float, float]  # the linear part (a, b, c, d), ISO 32000-1 8.3.3
-
-
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """What a page is made of: the resolution of the images that cover it (pixels per point across
-    and down the upright page; None where they do not cover it), and whether visible print or
-    drawing lies on it too."""
-
-    scan_scale: _Scale | None
-    has_print: bool
 
 
 class PdfReader:
@@ -67,7 +52,9 @@ class PdfReader:
         self._stream = stream
         self._source = source
         self._limits = limits
+        self._password = password
         self._dpi = dpi
+        self._drawn = 0
         self._notices: list[Notice] = []
         if not _has_end(stream):
             text = "the end of the PDF is missing; pages or parts of them may be missing too"
@@ -77,7 +64,6 @@ class PdfReader:
             try:
                 self._count = len(self._document)
                 limits.check_pages(self._count, source)
-                self._document.init_forms()  # without it, filled-in fields are not drawn
                 if self._document.get_formtype() == pdfium_c.FORMTYPE_XFA_FULL:
                     text = "an XFA form; only the fixed page behind the form can be drawn"
                     self._notices.append(Notice("xfa_form", text))
@@ -91,12 +77,15 @@ class PdfReader:
     def load(self, index: int) -> Decoded:
         """Draw one page upright. Raises CorruptInput or PageTooLarge."""
         with _pdfium(self._source):
+            if self._drawn == _PAGES_PER_OPENING:
+                self._reopen()
+            self._drawn += 1
             page = self._document[index]
             try:
-                content = _survey(page, self._limits, self._source)
+                content = survey(page, self._limits, self._source)
                 scale, notices = self._choose_scale(page.get_width(), page.get_height(), content)
                 pixels = _draw(page, self._document.formenv, scale)
-                rotation = _rotation(page)
+                rotation = rotation_of(page)
             finally:
                 page.close()
         dpi = max(scale) * _POINTS_PER_INCH
@@ -108,9 +97,15 @@ class PdfReader:
             self._document.close()
         self._stream.close()
 
+    def _reopen(self) -> None:
+        """Start afresh: PDFium keeps the streams of every page that it has ever drawn."""
+        document, held = _open_pdf(self._stream, self._source, self._password)
+        self._document.close()
+        self._document, self._held, self._drawn = document, held, 0
+
     def _choose_scale(
-        self, width_pt: float, height_pt: float, content: _Content
-    ) -> tuple[_Scale, list[Notice]]:
+        self, width_pt: float, height_pt: float, content: PageContent
+    ) -> tuple[Scale, list[Notice]]:
         """Pixels per point across and down."""
         width, height = width_pt / _POINTS_PER_INCH, height_pt / _POINTS_PER_INCH  # inches
         if self._dpi is not None:
@@ -140,87 +135,14 @@ class PdfReader:
         return (scale, scale), [Notice("dpi_lowered", text)]
 
 
-def _survey(page: Any, limits: PageLimits, source: str) -> _Content:
-    """Look through the page's objects without drawing them; refuses oversized images."""
-    covered, largest, scan_scale, has_print = 0.0, 0.0, None, False
-    for item, matrix in _objects(page):
-        kind = pdfium_c.FPDFPageObj_GetType(item)
-        if kind == pdfium_c.FPDF_PAGEOBJ_TEXT:
-            mode = pdfium_c.FPDFTextObj_GetTextRenderMode(item)
-            has_print |= mode != pdfium_c.FPDF_TEXTRENDERMODE_INVISIBLE
-        elif kind != pdfium_c.FPDF_PAGEOBJ_IMAGE:
-            has_print = True
-        else:
-            width, height = _image_size(item)
-            limits.check_size(width, height, source, "in an image of the page")
-            area = math.hypot(*matrix[:2]) * math.hypot(*matrix[2:])  # square points
-            covered += area
-            if area > largest and width and height:
-                largest = area
-                scan_scale = _image_scale(width, height, matrix, _rotation(page))
-    if covered < _SCAN_COVERAGE * page.get_width() * page.get_height():
-        scan_scale = None
-    return _Content(scan_scale, has_print)
-
-
-def _image_scale(width: int, height: int, matrix: _Matrix, rotation: int) -> _Scale:
-    """Pixels per point of an image across and down the upright page.
-
-    The two are kept apart only while they nearly agree: then the drawing has the scan's very
-    pixels, where a common scale would resample them by one row in a thousand.
-    """
-    across, down = width / math.hypot(*matrix[:2]), height / math.hypot(*matrix[2:])
-    if not 1 / _SCAN_ASPECT < across / down < _SCAN_ASPECT:
-        across = down = max(across, down)
-    lies_on_its_side = abs(matrix[1]) > abs(matrix[0])
-    return (down, across) if lies_on_its_side != (rotation in (90, 270)) else (across, down)
-
-
-def _objects(page: Any) -> Iterator[tuple[Any, _Matrix]]:
-    """Every drawn object with its matrix to the page, those inside form objects included.
-
-    On the C interface: pypdfium2's own walk makes a Python object of each, 100,000 on a map.
-    """
-    for at in range(pdfium_c.FPDFPage_CountObjects(page)):
-        yield from _walk(pdfium_c.FPDFPage_GetObject(page, at), (1.0, 0.0, 0.0, 1.0), 0)
-
-
-def _walk(item: Any, outer: _Matrix, depth: int) -> Iterator[tuple[Any, _Matrix]]:
-    raw = pdfium_c.FS_MATRIX()
-    pdfium_c.FPDFPageObj_GetMatrix(item, raw)
-    a, b, c, d = outer
-    matrix = (
-        raw.a * a + raw.b * c,
-        raw.a * b + raw.b * d,
-        raw.c * a + raw.d * c,
-        raw.c * b + raw.d * d,
-    )
-    if pdfium_c.FPDFPageObj_GetType(item) != pdfium_c.FPDF_PAGEOBJ_FORM:
-        yield item, matrix
-    elif depth < _FORM_DEPTH:
-        for at in range(pdfium_c.FPDFFormObj_CountObjects(item)):
-            yield from _walk(pdfium_c.FPDFFormObj_GetObject(item, at), matrix, depth + 1)
-
-
-def _rotation(page: Any) -> int:
-    """Degrees clockwise; PDFium says -1 where the entry makes no sense, and draws upright."""
-    return 90 * max(0, int(pdfium_c.FPDFPage_GetRotation(page)))
-
-
-def _image_size(item: Any) -> tuple[int, int]:
-    width, height = ctypes.c_uint(), ctypes.c_uint()
-    pdfium_c.FPDFImageObj_GetImagePixelSize(item, width, height)
-    return int(width.value), int(height.value)
-
-
-def _pixel_size(width_pt: float, height_pt: float, scale: _Scale) -> tuple[int, int]:
+def _pixel_size(width_pt: float, height_pt: float, scale: Scale) -> tuple[int, int]:
     # A hair less, so that a scan of 1654 pixels is not drawn on 1655 by a rounding error.
     return max(1, math.ceil(width_pt * scale[0] - 1e-3)), max(
         1, math.ceil(height_pt * scale[1] - 1e-3)
     )
 
 
-def _draw(page: Any, form: Any, scale: _Scale) -> np.ndarray:
+def _draw(page: Any, form: Any, scale: Scale) -> np.ndarray:
     """The page on white, (H, W, 3) uint8 RGB, drawn by PDFium straight into our memory."""
     width, height = _pixel_size(page.get_width(), page.get_height(), scale)
     pixels = np.full((height, width, 3), 255, np.uint8)
@@ -256,6 +178,7 @@ def _open_pdf(stream: BinaryIO, source: str, password: str | None) -> tuple[Any,
     if len(document) == 0:
         document.close()
         raise EmptyInput("the PDF has no pages", source)
+    document.init_forms()  # without it, filled-in fields are not drawn
     return document, held
 
 
