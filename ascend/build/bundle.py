@@ -6,14 +6,10 @@ it are kept, so that a second run resumes. Only a whole bundle gets the name `OU
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import json
 import logging
-import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +18,7 @@ from ascend.build import atc, oplint
 from ascend.build.digests import file_sha256
 from ascend.build.export import Exported, graph_sha256, read_export
 from ascend.build.op_table import OpTable, load_op_table
+from ascend.build.stage import Progress, locked_stage, publish, stage_of
 from ascend.errors import ModelError
 from atc_configs.contract import Contract, ContractError, GraphSpec, load_contract
 from atc_configs.manifest import GraphFile, Manifest, gears_of
@@ -31,8 +28,6 @@ log = logging.getLogger(__name__)
 
 Say = Callable[[str], None]
 Gears = Mapping[str, Sequence[Any]]
-_PROGRESS = "progress.json"
-_LOCK = "lock"
 # Symbol -> the chip's budget that caps it.
 _BUDGETS = {"N": "patches", "S": "cache_rows", "B": "slots"}
 LICENCES = {
@@ -79,7 +74,7 @@ def commands(folder: Path, soc: Soc, out: Path, gears: Gears | None = None) -> l
     """The ATC calls as text, one a graph, without running or needing ATC."""
     exported = read_export(folder)
     contract = plan_contract(exported, soc, gears)
-    stage = _stage(out)
+    stage = stage_of(out)
     return [
         atc.shell_text("atc", _arguments(step, stage, soc))
         for step in _steps(folder, exported, contract)
@@ -108,13 +103,13 @@ def compile_bundle(
         _lint(step, soc, table or load_op_table(), force, say)
     compiler = atc.find_atc()
     _check_room(out, steps)
-    with _locked_stage(out) as stage:
-        done = _Progress(stage)
+    with locked_stage(out) as stage:
+        done = Progress(stage)
         graphs = {step.spec.name: _compile(step, stage, soc, compiler, done, say) for step in steps}
         for name in exported.files.values():
             shutil.copyfile(folder / name, stage / name)
         manifest = _manifest(exported, contract, soc, compiler, graphs, stage)
-        _publish(stage, out, manifest)
+        publish(stage, out, manifest)
     return manifest
 
 
@@ -171,7 +166,7 @@ def _keeps_by_list(spec: GraphSpec) -> bool:
 
 
 def _compile(
-    step: Step, stage: Path, soc: Soc, compiler: Path, done: _Progress, say: Say
+    step: Step, stage: Path, soc: Soc, compiler: Path, done: Progress, say: Say
 ) -> GraphFile:
     name = step.spec.name
     arguments = _arguments(step, stage, soc)
@@ -233,39 +228,6 @@ def _manifest(
     )
 
 
-class _Progress:
-    """Which graphs of a stage are finished, and from what; survives the process."""
-
-    def __init__(self, stage: Path) -> None:
-        self._stage = stage
-        self._path = stage / _PROGRESS
-        try:
-            self._rows: dict[str, Any] = json.loads(self._path.read_text("utf-8"))
-        except (FileNotFoundError, ValueError):
-            self._rows = {}
-
-    def get(self, name: str, key: str) -> GraphFile | None:
-        row = self._rows.get(name)
-        if row is None or row["key"] != key:
-            return None
-        file = GraphFile(**{**row["file"], "command": tuple(row["file"]["command"]),
-                            "kept": tuple(row["file"]["kept"])})  # fmt: skip
-        path = self._stage / file.file
-        whole = path.is_file() and path.stat().st_size == file.size
-        return file if whole and file_sha256(path) == file.sha256 else None
-
-    def add(self, name: str, key: str, file: GraphFile) -> None:
-        row = {slot: getattr(file, slot) for slot in file.__slots__}
-        self._rows[name] = {"key": key, "file": row}
-        partial = self._path.with_suffix(".part")
-        partial.write_text(json.dumps(self._rows), "utf-8")
-        partial.replace(self._path)
-
-
-def _stage(out: Path) -> Path:
-    return out.resolve().with_name(f"{out.name}.partial")
-
-
 def _check_room(out: Path, steps: Sequence[Step]) -> None:
     """An .om is about as large as its weights; 64 MiB more for kernels and the rest."""
     needed = 1 << 26
@@ -278,34 +240,3 @@ def _check_room(out: Path, steps: Sequence[Step]) -> None:
         raise ModelError(
             f"{out.parent}: {free >> 20} MiB are free, the bundle needs about {needed >> 20} MiB"
         )
-
-
-@contextmanager
-def _locked_stage(out: Path) -> Iterator[Path]:
-    """The work folder, for one process at a time. If the work fails it stays to be resumed."""
-    stage = _stage(out)
-    stage.mkdir(parents=True, exist_ok=True)
-    with (stage / _LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ModelError(f"{stage}: another process is compiling here; wait for it") from error
-        yield stage
-
-
-def _publish(stage: Path, out: Path, manifest: Manifest) -> None:
-    """Leaves in the stage what belongs to a bundle, and gives it the bundle's name."""
-    wanted = {graph.file for graph in manifest.graphs.values()} | set(manifest.files.values())
-    for path in stage.iterdir():
-        if path.name not in wanted and path.name != _LOCK:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    (stage / _LOCK).unlink()
-    manifest.write(stage)
-    if out.exists():
-        old = out.resolve().with_name(f"{out.name}.old")
-        shutil.rmtree(old, ignore_errors=True)
-        os.replace(out, old)
-        os.replace(stage, out)
-        shutil.rmtree(old)
-    else:
-        os.replace(stage, out)

@@ -22,14 +22,13 @@ import numpy as np
 
 from ascend.build import parity, ppocr
 from ascend.build.digests import file_sha256
+from ascend.build.sessions import open_session, runner
 from ascend.errors import ModelError
 from atc_configs.contract import Contract, GraphSpec, dims_of_config, load_contract
 from atc_configs.graph_spec import ContractError
 from atc_configs.manifest import gears_of
 
 if TYPE_CHECKING:
-    import onnxruntime
-
     from fallback.checkpoint import Checkpoint
 
 log = logging.getLogger(__name__)
@@ -188,29 +187,6 @@ def _export_ppocr(
             parity.check(name, rows, parity.BOUNDS["float32"])
         _publish(stage, folder)
     return graphs, {"characters": ppocr.CHARACTERS_NAME}
-
-
-def open_session(model: Path | bytes, threads: int = 0) -> onnxruntime.InferenceSession:
-    """A CPU session; threads 0: as many as cores."""
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = threads
-    source = model if isinstance(model, bytes) else str(model)
-    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-
-
-def runner(session: onnxruntime.InferenceSession) -> parity.Run:
-    """`session` as a function of named arrays; a graph with one input takes it under any name."""
-    names = [node.name for node in session.get_inputs()]
-    outputs = [node.name for node in session.get_outputs()]
-
-    def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        feeds = dict(inputs) if len(names) > 1 else {names[0]: next(iter(inputs.values()))}
-        return dict(zip(outputs, session.run(None, feeds), strict=True))
-
-    return run
 
 
 def chosen_gears(spec: GraphSpec, wanted: Sequence[Any] | None) -> list[Mapping[str, int]]:

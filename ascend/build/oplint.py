@@ -6,7 +6,6 @@ which are read tensor by tensor.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +13,15 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from ascend.build.onnx_facts import (
+    all_nodes,
+    dtypes_of,
+    known_before_run,
+    op_key,
+    opset_of,
+    source_of,
+)
 from ascend.build.op_table import OpEntry, OpTable
-from ascend.build.trace import SOURCE_KEY
 from ascend.errors import ModelError
 from atc_configs.soc import Soc
 
@@ -89,10 +95,10 @@ def lint(path: str | Path, soc: Soc, table: OpTable, mode: str = "fp16") -> list
         raise ModelError(f"{path}: not an ONNX file: {error}") from error
     if not model.graph.node:
         raise ModelError(f"{path}: not an ONNX file, or one without nodes")
-    constant, shaped = _known_before_run(model)
-    graph = Graph(model, soc, table, mode, Path(path).parent, _dtypes(inferred), constant, shaped)
+    constant, shaped = known_before_run(model)
+    graph = Graph(model, soc, table, mode, Path(path).parent, dtypes_of(inferred), constant, shaped)
     findings = [*_opset(graph), *_inputs(graph), *_constants(graph)]
-    for node in _nodes(model.graph):
+    for node in all_nodes(model.graph):
         for rule in _NODE_RULES:
             findings += rule(graph, node)
     order = ("error", "slow", "warning", "note")
@@ -153,7 +159,7 @@ def _float_constants(graph: Graph) -> Iterator[tuple[str, np.ndarray]]:
                 yield tensor.name, onnx.numpy_helper.to_array(tensor, str(graph.folder))
             except (OSError, ValueError) as error:
                 raise ModelError(f"weights of {tensor.name} cannot be read: {error}") from error
-    for node in _nodes(graph.model.graph):
+    for node in all_nodes(graph.model.graph):
         if node.op_type == "Constant" and node.attribute[0].name == "value":
             values = onnx.numpy_helper.to_array(node.attribute[0].t)
             if values.dtype.kind == "f":
@@ -163,7 +169,7 @@ def _float_constants(graph: Graph) -> Iterator[tuple[str, np.ndarray]]:
 def _parser(graph: Graph, node: onnx.NodeProto) -> Iterator[Finding]:
     if node.op_type == "Constant":
         return
-    name, version = _key(node), _version(graph.model, node.domain)
+    name, version = op_key(node), opset_of(graph.model, node.domain)
     entry = graph.table.ops.get(name)
     if entry is None:
         remedy = _REMEDY.get(node.op_type, "replace it by operators that ATC knows")
@@ -177,7 +183,7 @@ def _parser(graph: Graph, node: onnx.NodeProto) -> Iterator[Finding]:
 
 
 def _kernel(graph: Graph, node: onnx.NodeProto) -> Iterator[Finding]:
-    entry = graph.table.ops.get(_key(node))
+    entry = graph.table.ops.get(op_key(node))
     if entry is None or not entry.known:
         return
     remedy = _REMEDY.get(node.op_type, "replace it by operators with an AI Core kernel")
@@ -246,7 +252,7 @@ def _attributes(graph: Graph, node: onnx.NodeProto) -> Iterator[Finding]:
         yield _finding("error", "attribute", node, "needs min or max", "remove the node")
     if values.get("auto_pad") in (b"SAME_UPPER", b"SAME_LOWER"):
         yield _finding("warning", "attribute", node, "auto_pad depends on the size", "write pads")
-    if _key(node) == "Cast" and values.get("to") == onnx.TensorProto.DOUBLE:
+    if op_key(node) == "Cast" and values.get("to") == onnx.TensorProto.DOUBLE:
         yield _finding("warning", "float64", node, "float64 becomes float32", "Cast to float32")
 
 
@@ -262,59 +268,7 @@ def _finding(
     severity: Severity, code: str, node: onnx.NodeProto, message: str, remedy: str
 ) -> Finding:
     name = node.name or next(iter(node.output), "")
-    return Finding(severity, code, name, _key(node), message, remedy, _source(node))
-
-
-def _source(node: onnx.NodeProto) -> str:
-    """The line of ours, or the innermost frame that the PyTorch exporter noted."""
-    notes = {entry.key: entry.value for entry in node.metadata_props}
-    if SOURCE_KEY in notes:
-        return notes[SOURCE_KEY]
-    frames = re.findall(r'File "([^"]+)", line (\d+)', notes.get("pkg.torch.onnx.stack_trace", ""))
-    return ":".join(frames[-1]) if frames else ""
-
-
-def _key(node: onnx.NodeProto) -> str:
-    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
-
-
-def _version(model: onnx.ModelProto, domain: str) -> int:
-    names = ("", "ai.onnx") if domain in ("", "ai.onnx") else (domain,)
-    return next((entry.version for entry in model.opset_import if entry.domain in names), 1)
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Every node, those of branches and loop bodies too."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from _nodes(inner)
-
-
-def _known_before_run(model: onnx.ModelProto) -> tuple[frozenset[str], frozenset[str]]:
-    """Tensors that are constant, and those that follow from constants and shapes."""
-    constant = {tensor.name for tensor in model.graph.initializer} | {""}
-    shaped: set[str] = set()
-    for node in model.graph.node:
-        known = constant | shaped
-        if node.op_type == "Constant" or all(name in constant for name in node.input):
-            constant.update(node.output)
-        elif node.op_type in ("Shape", "Size") or all(name in known for name in node.input):
-            shaped.update(node.output)
-    return frozenset(constant), frozenset(shaped)
-
-
-def _dtypes(model: onnx.ModelProto) -> dict[str, str]:
-    import onnx
-
-    graph = model.graph
-    kinds = {v.name: v.type.tensor_type.elem_type for v in [*graph.input, *graph.output]}
-    kinds |= {v.name: v.type.tensor_type.elem_type for v in graph.value_info}
-    kinds |= {tensor.name: tensor.data_type for tensor in graph.initializer}
-    spelled = {"float": "float32", "double": "float64"}
-    names = {name: onnx.TensorProto.DataType.Name(kind).lower() for name, kind in kinds.items()}
-    return {name: spelled.get(kind, kind) for name, kind in names.items() if kind != "undefined"}
+    return Finding(severity, code, name, op_key(node), message, remedy, source_of(node))
 
 
 def _nearest(dtype: str, kernels: frozenset[str]) -> str:

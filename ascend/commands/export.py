@@ -1,0 +1,93 @@
+"""`hyocr export`: a checkpoint -> ONNX files that passed the parity gate, or torch formats."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from ascend.build.progress import parse_gears, speaker
+from ascend.errors import UsageError
+
+_FORMATS = ("onnx", "torchscript", "torch-export")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", help='a HunyuanOCR folder (config.json, *.safetensors), or "ppocr"'
+    )
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--format", choices=_FORMATS, default="onnx")
+    parser.add_argument(
+        "--precision",
+        choices=("float16", "float32"),
+        help="float16 (default) for an NPU, float32 for ONNX Runtime on a CPU",
+    )
+    parser.add_argument(
+        "--gears",
+        action="append",
+        metavar="GRAPH=1,2;3,4",
+        help="other sizes than the contract's, cheapest first",
+    )
+    parser.add_argument(
+        "--parity-gears",
+        action="append",
+        metavar="GRAPH=1,2;3,4",
+        help="compare at these sizes only (all by default)",
+    )
+    parser.add_argument(
+        "--keep-fp32",
+        type=Path,
+        metavar="FILE",
+        help="nodes to compute in float32, one a line (what `--audit` writes)",
+    )
+    parser.add_argument(
+        "--audit",
+        action="store_true",
+        help="afterwards, look for magnitudes that float16 does not have; writes DIR/keep_fp32.txt",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.format != "onnx":
+        return _export_torch(args)
+    from ascend.build.export import export_model
+
+    keep = args.keep_fp32.read_text("utf-8").split() if args.keep_fp32 else []
+    exported = export_model(
+        args.model,
+        args.output,
+        precision=args.precision,
+        gears=parse_gears(args.gears),
+        parity_gears=parse_gears(args.parity_gears),
+        keep=keep,
+        say=speaker(),
+    )
+    report = {"output": str(args.output), "digest": exported.contract.digest, "graphs": {}}
+    for name, graph in exported.graphs.items():
+        report["graphs"][name] = {"file": graph["file"], **graph["parity"]}
+    if args.audit:
+        report["audit"] = _audit(args.output)
+    print(json.dumps(report, indent=1))
+    return 0
+
+
+def _audit(folder: Path) -> dict[str, object]:
+    from ascend.build.fp16_audit import audit_export
+
+    audits = audit_export(folder, speaker())
+    nodes = [node for audit in audits.values() for node in audit.keep]
+    (folder / "keep_fp32.txt").write_text("".join(f"{node}\n" for node in nodes), "utf-8")
+    return {name: audit.to_dict() for name, audit in audits.items()}
+
+
+def _export_torch(args: argparse.Namespace) -> int:
+    if args.model == "ppocr":
+        raise UsageError("ppocr has no PyTorch form; use --format onnx")
+    from fallback.torchscript import export_torch
+
+    files = export_torch(args.model, args.output, args.format)
+    print(
+        json.dumps({"output": str(args.output), "files": [str(file) for file in files]}, indent=1)
+    )
+    return 0
