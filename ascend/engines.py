@@ -51,7 +51,8 @@ class KVCache(Protocol):
 
 
 class Engine(Protocol):
-    """Runs the named graphs of one contract. One thread at a time unless `thread_safe`.
+    """Runs the named graphs of one contract. One thread at a time unless `thread_safe`; `parallel`
+    is how many threads may be in `run` at once with a gain (1: none).
 
     Raises the engine's own typed errors (`ascend.errors` maps them): wrong shape or dtype before
     the call, device faults and timeouts after it."""
@@ -59,6 +60,7 @@ class Engine(Protocol):
     name: str
     emulated: bool
     thread_safe: bool
+    parallel: int
     settings: Mapping[str, Any]
 
     def gears(self, graph: str) -> tuple[Mapping[str, int], ...] | None:

@@ -78,13 +78,17 @@ def _open_embedded(engine: EngineName, threads: int | None) -> Family:
 def _open_ppocr_onnx(folder: Path | None, threads: int | None) -> Family:
     from ascend.build.ppocr import ppocr_characters, ppocr_graphs
     from ascend.families.ppocr import PpOcr
-    from fallback.ort_engine import OrtEngine
+    from fallback.ort_engine import OrtEngine, available_cpus
     from host_pipeline.result import Model
 
     graphs = ppocr_graphs(folder)
+    threads = threads or available_cpus()
+    # Lines are many and small: one thread each and several at once beats several threads a line.
+    by_graph = {"det": threads, "cls": 1, "rec": 1}
     digest = hashlib.sha256(b"".join(graphs[name] for name in sorted(graphs))).hexdigest()[:16]
     model = Model("PP-OCRv6-small", digest)
-    return PpOcr(OrtEngine(graphs, threads=threads), ppocr_characters(folder), model)
+    engine = OrtEngine(graphs, threads=by_graph, parallel=threads)
+    return PpOcr(engine, ppocr_characters(folder), model)
 
 
 def _open_bundle(folder: Path, engine: EngineName, device: int, settings: dict[str, Any]) -> Family:

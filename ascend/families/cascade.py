@@ -7,6 +7,7 @@ line gets its exact size) or a list (an NPU: letterboxed canvases, line widths i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -78,6 +79,12 @@ class Cascade:
         self, engine: Engine, characters: Sequence[str], settings: CascadeSettings
     ) -> None:
         self.engine, self.characters, self.settings = engine, characters, settings
+        self._pool = ThreadPoolExecutor(engine.parallel, "lines") if engine.parallel > 1 else None
+
+    def close(self) -> None:
+        """End the threads that read lines; idempotent."""
+        if self._pool is not None:
+            self._pool.shutdown()
 
     def see(self, page: Page, check: Callable[[], None] = _go_on) -> Sight:
         """All lines of `page`. `check` is called between graphs and may raise to stop."""
@@ -260,11 +267,13 @@ class Cascade:
         return [_join(j, crops[i].shape[1]) for i, j in enumerate(joined)]
 
     def _read_pieces(self, parts: Sequence[Crop], check: Callable[[], None]) -> list[Reading]:
-        gears = self.engine.gears("rec")
         widths = [rec_width(p) for p in parts]
-        order = sorted(range(len(parts)), key=lambda i: widths[i])
+        # Widest first: threads that share the lines then end together.
+        order = sorted(range(len(parts)), key=lambda i: -widths[i])
         out: list[Reading | None] = [None] * len(parts)
-        for group, canvas, padded in _rec_batches(order, widths, gears):
+
+        def read(batch: tuple[list[int], int, int]) -> None:
+            group, canvas, padded = batch
             check()
             image = _padded(rec_input([parts[i] for i in group], canvas), padded)
             answer = self.engine.run("rec", {"image": image})
@@ -272,6 +281,10 @@ class Cascade:
             for row, i in enumerate(group):
                 used = min(1.0, widths[i] / canvas)
                 out[i] = ctc_decode(ids[row], scores[row], self.characters, used)
+
+        batches = list(_rec_batches(order, widths, self.engine.gears("rec")))
+        for _ in self._pool.map(read, batches) if self._pool else map(read, batches):
+            pass
         return [r for r in out if r is not None]
 
     def _sort_out(
@@ -392,21 +405,21 @@ def _batches(
 def _rec_batches(
     order: Sequence[int], widths: Sequence[int], gears: Sequence[Any] | None
 ) -> Iterator[tuple[list[int], int, int]]:
-    """(crops, canvas width, padded batch) for crops in `order` of width. Without gears each line
-    has its own width: on a CPU a batch gains nothing and padding costs."""
+    """(crops, canvas width, padded batch) for crops in `order`, widest first. Without gears each
+    line has its own width: on a CPU a batch gains nothing and padding costs."""
     if gears is None:
         for i in order:
             yield [i], max(16, -(-widths[i] // 8) * 8), 1
         return
     canvases = sorted({g["W"] for g in gears})
-    start = 0
-    while start < len(order):
-        canvas = next((w for w in canvases if w >= widths[order[start]]), canvases[-1])
-        same = [i for i in order[start:] if widths[i] <= canvas or canvas == canvases[-1]]
+    waiting = {w: [] for w in canvases}  # type: dict[int, list[int]]
+    for i in order:
+        waiting[next((w for w in canvases if w >= widths[i]), canvases[-1])].append(i)
+    for canvas, lines in waiting.items():
         sizes = sorted(g["B"] for g in gears if g["W"] == canvas)
-        group = same[: sizes[-1]]
-        yield group, canvas, next(b for b in sizes if b >= len(group))
-        start += len(group)
+        for start in range(0, len(lines), sizes[-1]):
+            group = lines[start : start + sizes[-1]]
+            yield group, canvas, next(b for b in sizes if b >= len(group))
 
 
 def _padded(batch: NDArray[np.float32], size: int) -> NDArray[np.float32]:

@@ -114,6 +114,7 @@ class PpOcr:
 
     def close(self) -> None:
         """Closes the engine; idempotent."""
+        self._cascade.close()
         self.engine.close()
 
 
