@@ -22,6 +22,7 @@ FinishReason = Literal["stop", "length", "repetition", "cancelled", "numeric_fau
 # A reader whose numbers overflowed answers one token for ever ("!!!!", vllm-ascend issues 562, 5144
 # and 3934); no page starts with the same token this often.
 CONSTANT_START = 32
+_FITTED = 8  # tokens at the end of an answer that a period must fit before it is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +89,8 @@ class LoopRule:
         """The length of the unit that `tokens` end by looping, or None."""
         if len(tokens) < self.min_span:
             return None
-        longest = self.row_span + self.max_unit
-        tail = np.asarray(tokens[-longest:])
-        for unit in range(1, self.max_unit + 1):
+        tail = np.asarray(tokens[-self.row_span - self.max_unit :])
+        for unit in _period_candidates(tail, self.max_unit):
             span = _periodic_tail(tail, unit)
             if span < max(self.min_span, self.min_repeats * unit):
                 continue
@@ -189,7 +189,7 @@ class Generation:
 
     def _choose(self, logits: NDArray[np.float32]) -> int | None:
         """Take one token from `logits` (V,); None when the answer ended with or before it."""
-        logprob = _log_normaliser(logits)
+        logprob = _log_normaliser(logits, self._scores)
         if not np.isfinite(logprob):
             self.finish_reason = "numeric_fault"
             return None
@@ -255,11 +255,22 @@ def default_drafter() -> Drafter:
     return PromptLookup()
 
 
-def _log_normaliser(logits: NDArray[np.float32]) -> float:
-    """log Σ exp(logits); not finite if any of them is NaN or +inf."""
+def _log_normaliser(logits: NDArray[np.float32], scratch: NDArray[np.float32]) -> float:
+    """log Σ exp(logits); not finite if any of them is NaN or +inf. Overwrites `scratch` (V,)."""
     with np.errstate(invalid="ignore"):
         top = logits.max()
-        return float(top + np.log(np.exp(logits - top).sum(dtype=np.float64)))
+        np.subtract(logits, top, out=scratch)
+        np.exp(scratch, out=scratch)
+        return float(top + np.log(scratch.sum(dtype=np.float64)))
+
+
+def _period_candidates(tokens: NDArray[np.int_], longest: int) -> list[int]:
+    """The periods up to `longest` that the last tokens of `tokens` fit; most ends fit none."""
+    fits = np.ones(min(longest, len(tokens) - _FITTED), np.bool_)
+    for back in range(1, _FITTED + 1):
+        before = tokens[len(tokens) - back - len(fits) : len(tokens) - back]
+        fits &= before[::-1] == tokens[-back]
+    return (np.flatnonzero(fits) + 1).tolist()
 
 
 def _periodic_tail(tokens: NDArray[np.int_], unit: int) -> int:

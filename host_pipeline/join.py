@@ -6,12 +6,14 @@ For texts without positions; boxes are put together by `host_pipeline.tile`.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 
 # Two readings of one line of print differ by a few characters at a tile's edge.
 _SAME_TEXT = 0.75
 # At most so many lines fit into an overlap of six character heights, with some room.
 _LONGEST_JOINT = 8
+_NUMBERS = re.compile(r"\d+")
 
 
 def join_texts(texts: Sequence[str]) -> str:
@@ -28,21 +30,25 @@ def join_texts(texts: Sequence[str]) -> str:
 
 
 def _joint(above: Sequence[str], below: Sequence[str]) -> tuple[int, int]:
-    """How many lines of `above` to keep and of `below` to skip."""
-    for count in range(min(_LONGEST_JOINT, len(above), len(below)), 0, -1):
-        for cut_above in (0, 1):
-            for cut_below in (0, 1):
-                end, start = len(above) - cut_above, cut_below
-                if end < count or start + count > len(below):
-                    continue
-                pairs = zip(above[end - count : end], below[start : start + count], strict=True)
-                if all(_alike(a, b) for a, b in pairs):
-                    return end, start + count
-    return len(above), 0
+    """How many lines of `above` to keep and of `below` to skip: where the lines that both have
+    agree best, the longest such run of them."""
+    best, joint = (0.0, 0), (len(above), 0)
+    for count in range(1, min(_LONGEST_JOINT, len(above), len(below)) + 1):
+        for cut_above, cut_below in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            end, start = len(above) - cut_above, cut_below
+            if end < count or start + count > len(below):
+                continue
+            pairs = zip(above[end - count : end], below[start : start + count], strict=True)
+            agreement = [_agreement(a, b) for a, b in pairs]
+            rank = (round(sum(agreement) / count, 2), count)
+            if min(agreement) >= _SAME_TEXT and rank > best:
+                best, joint = rank, (end, start + count)
+    return joint
 
 
-def _alike(a: str, b: str) -> bool:
+def _agreement(a: str, b: str) -> float:
+    """0..1: how far two lines are readings of one. Other numbers make another line."""
     a, b = a.strip(), b.strip()
-    if not a or not b:
-        return a == b
-    return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio() >= _SAME_TEXT
+    if not a or not b or _NUMBERS.findall(a) != _NUMBERS.findall(b):
+        return float(a == b)
+    return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()

@@ -23,6 +23,9 @@ from host_pipeline.tile import Tile
 # Canvas pixels that a printed character should be high to stay legible. Ours: a glyph of 8 pixels
 # has strokes of about one pixel; below, letters of one shape merge.
 LEGIBLE_PX = 8.0
+# Twice that is what a page gets if a budget allows it: nearer to the full resolution that the
+# vendor's own rule feeds, at a fraction of its patches on a scan.
+COMFORTABLE_PX = 16.0
 # Tiles overlap by this many character heights, so that a line is whole in one of two neighbours.
 _OVERLAP_GLYPHS = 6.0
 # A band is at least this many character heights: below, a tile would hold no paragraph.
@@ -96,19 +99,20 @@ def hugging_views(
     merge: int = 2,
 ) -> Views:
     """Canvases that hug the page, on the smallest patch budget (of `budgets`, ascending) at which
-    its print stays legible.
+    its print is comfortable to read, or the page is not shrunk at all.
 
-    Where the largest is too small: "grid" cuts the page into overlapping tiles, "bands" only across
-    (a line is never cut), None shrinks it; what is lost is said in a notice."""
+    Where the largest leaves it illegible: "grid" cuts it into overlapping tiles, "bands" only
+    across (a line is never cut), None shrinks it; what is lost is said in a notice."""
     height, width = pixels.shape[:2]
     glyph = glyph_height(pixels)
-    needed = 0.5 if glyph is None else min(1.0, LEGIBLE_PX / glyph)
+    wanted = 0.5 if glyph is None else min(1.0, COMFORTABLE_PX / glyph)
+    needed = 0.0 if glyph is None else min(1.0, LEGIBLE_PX / glyph)
     for budget in budgets:
         canvas = canvas_for(height, width, budget, patch, merge)
         boxed = letterbox(pixels, canvas.height, canvas.width)
-        if min(boxed.scale) >= needed * 0.999 or budget == budgets[-1]:
+        if min(boxed.scale) >= wanted * 0.999:
             break
-    if min(boxed.scale) >= needed * 0.999 or glyph is None:
+    if glyph is None or min(boxed.scale) >= needed * 0.999:
         return Views((View(boxed),))
     budget_px = budgets[-1] * patch * patch / needed**2  # page pixels of a tile, bars not counted
     tiles = _tiles(height, width, glyph, budget_px * 0.9, tile == "grid") if tile else []
