@@ -108,8 +108,10 @@ def _request(options: dict[str, str], command: str) -> Request:
 
 def _output_path(prefix: str) -> Path:
     path = Path(prefix if prefix.endswith(".om") else prefix + ".om")
-    if not path.parent.is_dir():
-        path.parent.mkdir(parents=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise AtcError("E10001", prefix, "output", f"{error.strerror}.") from error
     if not os.access(path.parent, os.W_OK):
         raise AtcError("E10001", prefix, "output", "The path is not writable.")
     return path
