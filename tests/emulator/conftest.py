@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+
 from tests import pyacl_emulator
 from tests.pyacl_emulator.compile import Request, compile_model
 

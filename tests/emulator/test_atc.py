@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+
 from tests import pyacl_emulator
 from tests.emulator.conftest import WIDTH, image_onnx, linear_onnx, save
 from tests.emulator.program import download, load, upload
@@ -261,12 +262,12 @@ def test_keep_dtype_names_must_exist(source: Path, capsys: pytest.CaptureFixture
     assert (description["keep"], description["keep_types"]) == (["add"], ["MatMul"])
     keep.write_text("nothing\n")
     capsys.readouterr()
-    assert refusal(capsys, line(source, keep_dtype=str(keep))).startswith("E10016: Opname [nothing]")
+    assert refusal(capsys, line(source, keep_dtype=str(keep))).startswith(
+        "E10016: Opname [nothing]"
+    )
 
 
-def test_mode_6_prints_what_is_in_a_model(
-    source: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mode_6_prints_what_is_in_a_model(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line(source)) == 0
     capsys.readouterr()
     assert main(["--mode=6", f"--om={source.parent / 'out.om'}"]) == 0

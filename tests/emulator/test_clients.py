@@ -13,6 +13,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+
 from tests.emulator.conftest import WIDTH
 from tests.emulator.program import D2D, D2H, H2D
 from tests.emulator.test_model import GEARS, reference, rows

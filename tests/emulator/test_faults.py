@@ -6,6 +6,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+
 from tests.emulator.program import H2D, download, load, upload
 from tests.pyacl_emulator import control
 from tests.pyacl_emulator.binding import FUNCTIONS, SIGNATURES
@@ -44,7 +45,9 @@ def test_failures_keep_the_return_order_of_each_function(ready: ModuleType) -> N
         control.faults.inject(name, code=507899)
         kinds = {"int": 0, "str": "", "float": 0.0, "list": [], "dict": {}, "object": None,
                  "callable": print, "int|str": 0}  # fmt: skip
-        arguments = [kinds.get(kind) for kind in entry["args"][: len(entry["args"]) - entry["optional"]]]
+        arguments = [
+            kinds.get(kind) for kind in entry["args"][: len(entry["args"]) - entry["optional"]]
+        ]
         result = FUNCTIONS[name](*arguments)
         values = result if isinstance(result, tuple) else (result,)
         assert len(values) == len(entry["returns"]), name
@@ -113,7 +116,13 @@ def test_resetting_a_device_releases_and_reports_what_was_left(ready: ModuleType
 
 
 @pytest.mark.parametrize(
-    ("kind", "nth", "message"), [("strange", 1, "fault kind 'strange'"), ("error", 0, "at least 1")]
+    ("kind", "nth", "message"),
+    [
+        ("strange", 1, "fault kind 'strange'"),
+        ("error", 0, "at least 1"),
+        ("nan", 1, "computes nothing"),
+        ("task", 1, "queues no work"),
+    ],
 )
 def test_a_bad_plan_is_refused(acl: ModuleType, kind: str, nth: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -140,3 +149,35 @@ def test_counters_start_anew(ready: ModuleType) -> None:
     ready.rt.memset(pointer, 64, 0, 64)
     assert control.counters.calls == {"acl.rt.memset": 1}
     assert control.counters.inside_ns > 0
+
+
+def test_a_hang_of_a_wait_ends_at_its_own_deadline(ready: ModuleType) -> None:
+    control.time_scale = 0.0
+    event, _ = ready.rt.create_event()
+    for call, arguments, code in (
+        (ready.rt.synchronize_stream_with_timeout, (0, 100), 507046),
+        (ready.rt.synchronize_event_with_timeout, (event, 100), 507047),
+        (ready.rt.synchronize_stream, (0,), 507014),
+    ):
+        control.faults.inject(call.__qualname__, kind="hang")
+        assert call(*arguments) == code
+
+
+def test_the_exception_callback_hears_of_a_failed_task(ready: ModuleType, linear) -> None:
+    model = load(ready, linear())
+    upload(ready, model.inputs.pointers[0], np.zeros((4, 64), np.float32))
+    heard: list[tuple[int, int]] = []
+
+    def callback(info: int) -> None:
+        code = ready.rt.get_error_code_from_exception_info(info)
+        heard.append((code, ready.rt.get_device_id_from_exception_info(info)))
+
+    assert ready.rt.set_exception_info_callback(callback) == 0
+    control.faults.inject("device.execute", kind="task", code=507015, count=2)
+    model.execute_async(0)
+    assert ready.rt.synchronize_stream(0) == 507015
+    assert heard == [(507015, 0)]
+    assert ready.rt.set_exception_info_callback(None) == 0
+    assert model.execute() == 507015
+    assert len(heard) == 1
+    assert ready.rt.get_error_code_from_exception_info(123) == 0xFFFFFFFF

@@ -8,9 +8,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.pyacl_emulator import EmulatorViolation, control
 
 from tests.emulator.program import load
+from tests.pyacl_emulator import EmulatorViolation, control
 
 
 def test_init_twice_and_finalize_twice(acl: ModuleType) -> None:

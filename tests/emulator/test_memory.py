@@ -7,6 +7,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+
 from tests.emulator.program import D2H, download, upload
 from tests.pyacl_emulator import EmulatorViolation, control
 

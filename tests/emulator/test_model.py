@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+
 from tests.emulator.conftest import WIDTH, save, weights
 from tests.emulator.program import download, load, make_side, upload
 from tests.pyacl_emulator import EmulatorViolation, control
@@ -112,7 +113,9 @@ def test_user_memory_is_used_and_checked(ready: ModuleType, linear) -> None:
     model_id, ret = ready.mdl.load_from_file_with_mem(*arguments)
     assert ret == 0
     assert control.counters.live_device_bytes[0] == before
-    assert ready.mdl.load_from_file_with_mem(path, spaces[0], work, spaces[1], weight - 1)[1] == 145000
+    assert (
+        ready.mdl.load_from_file_with_mem(path, spaces[0], work, spaces[1], weight - 1)[1] == 145000
+    )
     ready.mdl.unload(model_id)
 
 
@@ -437,9 +440,7 @@ def append_onnx(path: Path) -> None:
 
 
 @pytest.mark.parametrize("alias", ["allow", "violation"])
-def test_an_output_inside_an_inputs_buffer(
-    ready: ModuleType, tmp_path: Path, alias: str
-) -> None:
+def test_an_output_inside_an_inputs_buffer(ready: ModuleType, tmp_path: Path, alias: str) -> None:
     source, target = tmp_path / "append.onnx", tmp_path / "append.om"
     append_onnx(source)
     shapes = {"q": (1, 8), "past": (-1, 8)}
@@ -616,3 +617,25 @@ def test_dangling_host_pointers_do_not_crash(ready: ModuleType) -> None:
     assert ready.rt.memcpy(pointer, size, ready.util.bytes_to_ptr(bytes(range(64))), size, 1) == 0
     buffer = ctypes.create_string_buffer(64)
     assert ready.rt.memcpy(ctypes.addressof(buffer), size, pointer, size, 2) == 0
+
+
+def test_the_gear_is_what_the_device_finds_in_its_buffer(ready: ModuleType, linear) -> None:
+    model = load(ready, linear("dims", GEARS))
+    upload(ready, model.inputs.pointers[0], rows(4))
+    model.set_dims([4, WIDTH])
+    upload(ready, model.inputs.pointers[1], np.array([16], np.int32))
+    with pytest.raises(EmulatorViolation, match="the gear's buffer holds"):
+        model.execute()
+
+
+def test_buffers_of_another_device_are_a_violation(ready: ModuleType, linear) -> None:
+    model = load(ready, linear())
+    first, _ = ready.rt.get_context()
+    ready.rt.set_device(1)
+    other, _ = ready.rt.malloc(4 * WIDTH * 4, 0)
+    ready.rt.set_context(first)
+    with pytest.raises(EmulatorViolation, match="from device 0 to device 1"):
+        ready.rt.memcpy(other, 16, model.inputs.pointers[0], 16, 3)
+    ready.update_data_buffer(model.inputs.buffers[0], other, 4 * WIDTH * 4)
+    with pytest.raises(EmulatorViolation, match="is on device 1, the model on device 0"):
+        model.execute()

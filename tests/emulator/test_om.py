@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+
 from tests.pyacl_emulator import om
 
 

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+
 from tests.emulator.program import load, upload
 from tests.pyacl_emulator import EmulatorViolation, control
 
@@ -121,7 +122,12 @@ def test_rules_of_profiling(ready: ModuleType, tmp_path: Path) -> None:
         prof.finalize()
     assert prof.stop(config) == 0
     assert prof.finalize() == 0
-    for arguments in (([9], 1, 0, FLAGS), ([0], 9, 0, FLAGS), ([0], 1, 1, FLAGS), ([0], 1, 0, 1 << 40)):
+    for arguments in (
+        ([9], 1, 0, FLAGS),
+        ([0], 9, 0, FLAGS),
+        ([0], 1, 1, FLAGS),
+        ([0], 1, 0, 1 << 40),
+    ):
         assert prof.create_config(*arguments) == 0
 
 

@@ -6,6 +6,7 @@ import sys
 from types import ModuleType
 
 import pytest
+
 from tests import pyacl_emulator
 from tests.pyacl_emulator.binding import FUNCTIONS, SIGNATURES
 

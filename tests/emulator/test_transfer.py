@@ -6,6 +6,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+
 from tests.emulator.program import D2D, D2H, H2D, download, upload
 from tests.pyacl_emulator import EmulatorViolation, control
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from .faults import Fault
+from .faults import NAN_CALLS, TASK_CALLS, Fault
 from .machine import FRESH, MACHINE, READY
 from .violation import EmulatorViolation
 
@@ -90,20 +90,33 @@ def failure(name: str, error: int) -> Any:
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def _apply_fault(name: str, fault: Fault) -> Any:
+def _hang(name: str, args: tuple[Any, ...]) -> int:
+    """Waits as long as the caller allows, or until the device's watchdog; returns the code."""
+    if (
+        name.endswith("_with_timeout")
+        and args
+        and 0 < args[-1] / 1000 < MACHINE.settings.hang_limit_s
+    ):
+        MACHINE.wait(args[-1] / 1000)
+        event = name == "acl.rt.synchronize_event_with_timeout"
+        return code("RT_EVENT_SYNC_TIMEOUT" if event else "RT_STREAM_SYNC_TIMEOUT")
+    MACHINE.wait(MACHINE.settings.hang_limit_s)
+    return code("RT_AICORE_TIMEOUT")
+
+
+def _apply_fault(name: str, fault: Fault, args: tuple[Any, ...]) -> Any:
     """Acts on a struck fault before the call; returns NotImplemented when the call goes on."""
     text = f"EE9999: planted fault {fault.kind} at {name}"
     if fault.kind == "delay":
         MACHINE.wait(fault.seconds)
         return NotImplemented
-    if fault.kind in ("nan", "task"):
+    if fault.kind == "nan" and name not in NAN_CALLS:
+        return NotImplemented
+    if fault.kind in ("nan", "task", "hang") and name in TASK_CALLS:
         MACHINE.local.next_task_fault = fault
         return NotImplemented
     if fault.kind == "hang":
-        if name in ("acl.mdl.execute_async", "acl.rt.memcpy_async", "acl.mdl.execute"):
-            MACHINE.local.next_task_fault = fault
-            return NotImplemented
-        MACHINE.wait(MACHINE.settings.hang_limit_s)
+        return failure(name, MACHINE.report(_hang(name, args), text))
     if fault.kind == "device_lost":
         context = MACHINE.context()
         for device in [context.device] if context else MACHINE.devices.values():
@@ -156,7 +169,7 @@ def api(name: str, *, locked: bool = True) -> Callable[[Callable[..., Any]], Cal
                 if MACHINE.faults.armed:
                     fault = MACHINE.faults.strike(name)
                     if fault is not None:
-                        result = _apply_fault(name, fault)
+                        result = _apply_fault(name, fault, args)
                         if result is not NotImplemented:
                             return result
                 if not locked:

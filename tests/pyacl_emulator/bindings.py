@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from .allocation import device_block
 from .binding import code
 from .dataset import DataBuffer, Dataset, TensorDesc
-from .description import DTYPES, Gear, Shape, Tensor
+from .description import DTYPES, MBATCH, Gear, Shape, Tensor
 from .machine import MACHINE
 from .memory import Block
 from .model import Model
@@ -35,6 +35,7 @@ class Slot:
     shape: Shape
     buffer: DataBuffer
     need: int
+    device: int
     address: int = -1
     size: int = -1
     block: Block | None = None
@@ -57,7 +58,7 @@ class Slot:
                 MISMATCH,
                 f"E13025: {name}: the buffer has {buffer.size} bytes, {self.need} are needed",
             )
-        block = span(buffer, self.need, name)
+        block = span(buffer, self.need, name, self.device)
         host = block.host + (buffer.address - block.address)
         kind = DTYPES[self.tensor.dtype][0]
         self.address, self.size, self.block = buffer.address, buffer.size, block
@@ -78,29 +79,35 @@ class Plan:
     gear: Gear | None
     inputs: list[Slot]
     outputs: list[Slot]
-    hidden: Range | None = None
+    hidden: Bound | None = None
     reads: tuple[Range, ...] = ()
     writes: tuple[Range, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
-    """A snapshot for one run."""
+    """A snapshot for one run; `hidden` is where the device finds the gear."""
 
     gear: Gear | None
+    hidden: Bound | None
     inputs: list[Bound]
     outputs: list[Bound]
     reads: tuple[Range, ...]
     writes: tuple[Range, ...]
 
 
-def span(buffer: DataBuffer, need: int, what: str) -> Block:
-    """The live device block behind a buffer that is really as large as it says."""
+def span(buffer: DataBuffer, need: int, what: str, device: int) -> Block:
+    """The live block of a device behind a buffer that is really as large as it says."""
     if not buffer.live:
         raise EmulatorViolation(
             f"{what}: its data buffer was destroyed", "aclDestroyDataBuffer.md: not while in use"
         )
     block = MACHINE.memory.span(buffer.address, need, what)
+    if block.device != device and not block.pinned:
+        raise EmulatorViolation(
+            f"{what} is on device {block.device}, the model on device {device}",
+            "aclmdlExecute.md: memory of the device that the model was loaded on",
+        )
     if block.pinned:
         raise EmulatorViolation(
             f"{what} is host memory", "aclmdlExecute.md: input and output buffers are device memory"
@@ -142,9 +149,9 @@ def _range_shapes(model: Model, dataset: Dataset) -> list[Shape] | int:
 
 
 def _slots(side: str, tensors: tuple[Tensor, ...], shapes: list[Shape],
-           buffers: list[DataBuffer]) -> list[Slot]:  # fmt: skip
+           buffers: list[DataBuffer], device: int) -> list[Slot]:  # fmt: skip
     return [
-        Slot(side, tensor, shape, buffer, math.prod(shape) * DTYPES[tensor.dtype][1])
+        Slot(side, tensor, shape, buffer, math.prod(shape) * DTYPES[tensor.dtype][1], device)
         for tensor, shape, buffer in zip(tensors, shapes, buffers, strict=False)
     ]
 
@@ -177,8 +184,12 @@ def _plan(model: Model, source: Dataset, target: Dataset, gear: Gear | None) -> 
     description = model.description
     shapes = list(gear.inputs) if gear else [tensor.shape for tensor in description.inputs]
     results = list(gear.outputs) if gear else [tensor.largest for tensor in description.outputs]
-    plan = Plan(source, target, gear, _slots("input", description.inputs, shapes, source.buffers),
-                _slots("output", description.outputs, results, target.buffers))  # fmt: skip
+    device = model.device.index
+    plan = Plan(
+        source, target, gear,
+        _slots("input", description.inputs, shapes, source.buffers, device),
+        _slots("output", description.outputs, results, target.buffers, device),
+    )  # fmt: skip
     if len(model.plans) >= _KEPT_PLANS:  # a program that makes datasets per call must not pile up
         model.plans.clear()
     model.plans[key] = plan
@@ -197,11 +208,15 @@ def _refresh(slots: list[Slot]) -> tuple[bool, int]:
     return changed, 0
 
 
-def _hidden(plan: Plan) -> Range:
+def _hidden(plan: Plan, device: int) -> Bound:
+    """The gear's input, as wide as set_dynamic_* wrote it."""
     assert plan.gear is not None
-    buffer, need = plan.source.buffers[-1], 4 * len(plan.gear.key)
-    span(buffer, need, "the gear's input")
-    return buffer.address, buffer.address + need
+    buffer, numbers = plan.source.buffers[-1], len(plan.gear.key)
+    kind, item = ("uint64", 8) if buffer.size >= 8 * numbers else ("uint32", 4)
+    need = item * numbers
+    block = span(buffer, need, "the gear's input", device)
+    host = block.host + (buffer.address - block.address)
+    return Bound(MBATCH, kind, (numbers,), host, need)
 
 
 def bind(model: Model, inputs: int, outputs: int, *, blocking: bool) -> Bindings | int:
@@ -222,15 +237,18 @@ def bind(model: Model, inputs: int, outputs: int, *, blocking: bool) -> Bindings
     written, problem = _refresh(plan.outputs)
     if problem:
         return problem
-    hidden = None if plan.gear is None else _hidden(plan)
+    hidden = None if plan.gear is None else _hidden(plan, model.device.index)
     if read or not plan.reads or hidden != plan.hidden:
         plan.hidden = hidden
-        plan.reads = tuple(slot.range for slot in plan.inputs) + ((hidden,) if hidden else ())
+        plan.reads = tuple(slot.range for slot in plan.inputs)
+        if hidden is not None:
+            start = source.buffers[-1].address
+            plan.reads += ((start, start + hidden.nbytes),)
     if written or not plan.writes:
         plan.writes = tuple(slot.range for slot in plan.outputs)
     if MACHINE.settings.alias != "allow":
         _check_alias(plan.reads, plan.writes)
-    return Bindings(plan.gear, [s.bound for s in plan.inputs if s.bound],
+    return Bindings(plan.gear, hidden, [s.bound for s in plan.inputs if s.bound],
                     [s.bound for s in plan.outputs if s.bound], plan.reads, plan.writes)  # fmt: skip
 
 
@@ -245,12 +263,13 @@ def bind_range(model: Model, inputs: int, outputs: int) -> tuple[Bindings, Datas
     shapes = _range_shapes(model, source)
     if isinstance(shapes, int):
         return shapes
-    slots = _slots("input", model.description.inputs, shapes, source.buffers)
+    device = model.device.index
+    slots = _slots("input", model.description.inputs, shapes, source.buffers, device)
     _, problem = _refresh(slots)
     if problem:
         return problem
     bound = [slot.bound for slot in slots if slot.bound]
-    return Bindings(None, bound, [], tuple(slot.range for slot in slots), ()), target
+    return Bindings(None, None, bound, [], tuple(slot.range for slot in slots), ()), target
 
 
 def _allocate(slots: list[Slot], *, blocking: bool) -> int:

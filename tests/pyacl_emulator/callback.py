@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from .binding import api, code, thread_id
 from .machine import MACHINE
-from .stream import Stream, Task, enqueue, resolve
+from .stream import ExceptionInfo, Stream, Task, enqueue, resolve
 from .violation import EmulatorViolation
 
 log = logging.getLogger(__name__)
@@ -118,17 +118,6 @@ def set_exception_info_callback(function: Callable[[int], object] | None = None)
     """The function to call with a handle when a task fails; None cancels."""
     MACHINE.exception_callback = function
     return 0
-
-
-@dataclass(slots=True, eq=False)
-class ExceptionInfo:
-    """What is known about a failed task."""
-
-    error: int
-    task: int
-    stream: int
-    thread: int
-    device: int
 
 
 def _info(handle: int, name: str) -> int:

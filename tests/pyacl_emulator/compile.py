@@ -17,7 +17,7 @@ from .aipp import Aipp, prepend
 from .chips import CHIPS
 from .description import DTYPES, FORMATS
 from .onnx_file import FLOAT, FLOAT16, INLINE_BYTES, Source, acl_dtype, inputs_of
-from .rounding import FP16_MAX, KEEP_ALL, Rounding, round_graph
+from .rounding import FP16_MAX, KEEP_ALL, ROUNDING, Rounding, round_graph
 from .shapes import DynamicShapeError, Shape, plan, skeleton
 
 
@@ -151,7 +151,8 @@ def _externalise(
         dtype = np.dtype(np.float16) if half and not rules.bf16 else source.dtype
         name = f"{tensor.name}/stored" if half else tensor.name
         if half and not rules.bf16:
-            casts.append(helper.make_node("Cast", [name], [tensor.name], to=FLOAT))
+            label = f"{ROUNDING}{name}"
+            casts.append(helper.make_node("Cast", [name], [tensor.name], name=label, to=FLOAT))
         elif half:
             name = tensor.name
         stored = onnx.TensorProto(name=name, dims=tensor.dims)

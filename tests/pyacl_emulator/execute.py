@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 
 import numpy as np
 
@@ -28,6 +29,7 @@ def compute(model: Model, bindings: Bindings, nan: bool) -> int:
     settings = MACHINE.settings
     key = bindings.gear.key if bindings.gear else None
     MACHINE.counters.executes[(model.name, key)] += 1
+    _check_gear(bindings)
     if settings.null_compute:
         for bound in bindings.outputs:
             ctypes.memset(bound.pointer, 0, bound.nbytes)
@@ -46,6 +48,21 @@ def compute(model: Model, bindings: Bindings, nan: bool) -> int:
     return 0
 
 
+def _check_gear(bindings: Bindings) -> None:
+    """The gear is what lies in the device's buffer when the run starts."""
+    hidden, gear = bindings.hidden, bindings.gear
+    if hidden is None or gear is None:
+        return
+    letter = "Q" if hidden.dtype == "uint64" else "I"
+    data = ctypes.string_at(hidden.pointer, hidden.nbytes)
+    found = struct.unpack(f"<{len(gear.key)}{letter}", data)
+    if found != gear.key and MACHINE.settings.unset_gear == "violation":
+        raise EmulatorViolation(
+            f"the gear's buffer holds {found}, the gear set for this dataset is {gear.key}",
+            "aclmdlSetInputDynamicDims.md: the gear is transported in the input's device buffer",
+        )
+
+
 def _compute_range(model: Model, bindings: Bindings, target: Dataset) -> int:
     """A run whose output shapes are known only afterwards."""
     MACHINE.counters.executes[(model.name, None)] += 1
@@ -61,7 +78,7 @@ def _compute_range(model: Model, bindings: Bindings, target: Dataset) -> int:
             buffer.address, buffer.size = address, array.nbytes
         if buffer.size < array.nbytes:
             return MACHINE.report(MISMATCH, f"E13025: output {tensor.name} needs {array.nbytes}")
-        block = span(buffer, array.nbytes, f"output {tensor.name}")
+        block = span(buffer, array.nbytes, f"output {tensor.name}", model.device.index)
         array = np.ascontiguousarray(array)
         host = block.host + (buffer.address - block.address)
         ctypes.memmove(host, array.ctypes.data, array.nbytes)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+# Calls that queue work on a stream: what may fail later, hang on the device, or give NaN.
+TASK_CALLS = frozenset({"acl.mdl.execute", "acl.mdl.execute_async", "acl.mdl.execute_v2",
+                        "acl.rt.memcpy_async"})  # fmt: skip
+NAN_CALLS = TASK_CALLS - {"acl.rt.memcpy_async"}
 # kind -> default code. "task" surfaces where asynchronous errors do, at the synchronise.
 KINDS = {
     "error": 507899,
@@ -54,10 +58,17 @@ class Faults:
     ) -> Fault:
         """Plants a fault and returns it (its `hits` says whether it struck).
 
-        Raises ValueError on an unknown kind or a `nth`/`count` below 1.
+        Raises ValueError on an unknown kind, a kind that the call cannot have, or a `nth` below 1.
         """
         if kind not in KINDS:
             raise ValueError(f"fault kind {kind!r}: must be one of {', '.join(KINDS)}")
+        anywhere = call in ("*", "device.execute")
+        if kind == "task" and call not in TASK_CALLS and not anywhere:
+            raise ValueError(f"{call} queues no work: use kind 'error'")
+        if kind == "nan" and call not in NAN_CALLS and not anywhere:
+            raise ValueError(
+                f"{call} computes nothing: nan needs one of {', '.join(sorted(NAN_CALLS))}"
+            )
         if nth < 1 or count < 1:
             raise ValueError(f"nth {nth} and count {count} must be at least 1")
         fault = Fault(call, nth, kind, KINDS[kind] if code is None else code, seconds, count)

@@ -13,7 +13,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from .onnx_file import FLOAT, FLOAT16, INLINE_BYTES, inputs_of
+from .onnx_file import FLOAT, FLOAT16, inputs_of
+from .shapes import skeleton
 
 FP16_MAX = 65504.0
 ROUNDING = "fp16/"  # first letters of the names of added nodes
@@ -170,13 +171,16 @@ class Rewriter:
             if self.half(value.name):
                 inner = f"{value.name}/inner"
                 renames[value.name] = inner
-                prologue.append(helper.make_node("Cast", [value.name], [inner], to=FLOAT))
+                label = f"{ROUNDING}{inner}"
+                cast = helper.make_node("Cast", [value.name], [inner], name=label, to=FLOAT)
+                prologue.append(cast)
         for value in self.graph.output:
             if self.half(value.name):
-                renames[value.name] = f"{value.name}/inner"
-                epilogue.append(
-                    helper.make_node("Cast", [f"{value.name}/inner"], [value.name], to=FLOAT16)
-                )
+                inner = f"{value.name}/inner"
+                renames[value.name] = inner
+                label = f"{ROUNDING}{inner}"
+                cast = helper.make_node("Cast", [inner], [value.name], name=label, to=FLOAT16)
+                epilogue.append(cast)
         for node in self.nodes:
             for names in (node.input, node.output):
                 for index, name in enumerate(names):
@@ -197,7 +201,7 @@ def _float_attributes(node: onnx.NodeProto) -> None:
 
 def _types(model: onnx.ModelProto) -> dict[str, int]:
     """Element type of every tensor."""
-    inferred = onnx.shape_inference.infer_shapes(model, data_prop=False)
+    inferred = onnx.shape_inference.infer_shapes(skeleton(model), data_prop=False)
     graph = inferred.graph
     types = {tensor.name: tensor.data_type for tensor in graph.initializer}
     for value in [*graph.input, *graph.output, *graph.value_info]:
@@ -208,6 +212,3 @@ def _types(model: onnx.ModelProto) -> dict[str, int]:
 def round_graph(model: onnx.ModelProto, rules: Rounding) -> None:
     """Rewrites the model's graph in place for the rules and fills `rules.halves`."""
     Rewriter(model, rules).apply()
-
-
-__all__ = ["FP16_MAX", "INLINE_BYTES", "Rounding", "round_graph"]

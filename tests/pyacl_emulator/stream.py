@@ -56,6 +56,17 @@ class Stream:
     subscriber: int = 0
 
 
+@dataclass(slots=True, eq=False)
+class ExceptionInfo:
+    """What is known about a failed task; field names as in the getters."""
+
+    error: int
+    task: int
+    stream: int
+    thread: int
+    device: int
+
+
 def make_stream(context: Context, *, explicit: bool) -> Stream:
     """A registered stream of a context."""
     stream = Stream(context, explicit)
@@ -113,7 +124,8 @@ def require_idle(reads: tuple[Range, ...], writes: tuple[Range, ...], what: str)
     """Raises when queued work still uses the bytes that a synchronous call is about to touch."""
     if not MACHINE.busy:
         return
-    found = conflict(reads, writes, None)
+    with MACHINE.lock:
+        found = conflict(reads, writes, None)
     if found is not None:
         raise EmulatorViolation(
             f"{what} touches memory of the unfinished {found[1].label}: synchronise first", RACE
@@ -122,17 +134,19 @@ def require_idle(reads: tuple[Range, ...], writes: tuple[Range, ...], what: str)
 
 def enqueue(stream: Stream, task: Task) -> None:
     """Puts work on a stream; work on two streams that race for the same bytes is a violation."""
-    if MACHINE.busy:
-        found = conflict(task.reads, task.writes, stream)
-        if found is not None:
-            raise EmulatorViolation(
-                f"{task.label} races with the unfinished {found[1].label} of another stream: "
-                "order them with an event or a synchronise", RACE,
-            )  # fmt: skip
-    stream.issued += 1
-    task.sequence = stream.issued
-    stream.queue.append(task)
-    MACHINE.busy.add(stream)
+    with MACHINE.lock:
+        if MACHINE.busy:
+            found = conflict(task.reads, task.writes, stream)
+            if found is not None:
+                raise EmulatorViolation(
+                    f"{task.label} races with the unfinished {found[1].label} of another stream: "
+                    "order them with an event or a synchronise",
+                    RACE,
+                )
+        stream.issued += 1
+        task.sequence = stream.issued
+        stream.queue.append(task)
+        MACHINE.busy.add(stream)
 
 
 def _advance(stream: Stream, left: float) -> tuple[int, float]:
@@ -180,15 +194,30 @@ def run(stream: Stream, *, until: int | None = None, seconds: float = FOREVER) -
     left = seconds
     with stream.running:
         while stream.queue and (until is None or stream.queue[0].sequence <= until):
+            task = stream.queue[0]
             result, left = _advance(stream, left)
             if result == timeout:
                 return MACHINE.report(result, "EE1002: stream synchronize timeout")
-            if result and not stream.error:
-                stream.error = result
+            if result and MACHINE.exception_callback is not None:
+                _tell(stream, task, result)
+            stream.error = stream.error or result
         if until is not None:
             return 0
         error, stream.error = stream.error, 0
         return error
+
+
+def _tell(stream: Stream, task: Task, error: int) -> None:
+    """Calls the program's exception callback with a handle that lives during the call."""
+    assert MACHINE.exception_callback is not None
+    info = ExceptionInfo(
+        error, task.sequence, 0, threading.get_ident(), stream.context.device.index
+    )
+    handle = MACHINE.handles.add(info)
+    try:
+        MACHINE.exception_callback(handle)
+    finally:
+        del MACHINE.handles.live[handle]
 
 
 def poll(stream: Stream) -> bool:

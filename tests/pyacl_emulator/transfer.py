@@ -19,7 +19,8 @@ _HEIGHT_LIMIT = 5 * 1024 * 1024
 def _direction(dst: int, src: int) -> str:
     """The direction that the two addresses themselves say."""
     memory = MACHINE.memory
-    return f"{'d' if memory.is_device_address(src) else 'h'}2{'d' if memory.is_device_address(dst) else 'h'}"
+    ends = ["d" if memory.is_device_address(address) else "h" for address in (src, dst)]
+    return "2".join(ends)
 
 
 def _check_kind(kind: int, dst: int, src: int) -> str:
@@ -62,11 +63,22 @@ def memcpy(dst: int, dest_max: int, src: int, count: int, kind: int) -> int:
     direction = _check_kind(kind, dst, src)
     if MACHINE.busy:
         require_idle(((src, src + count),), ((dst, dst + count),), f"memcpy {direction}")
+    if direction == "d2d":
+        _same_device(dst, src)
     target = MACHINE.memory.host_address(dst, count, "memcpy destination")
     source = MACHINE.memory.host_address(src, count, "memcpy source")
     MACHINE.counters.copied(direction, count)
     ctypes.memmove(target, source, count)
     return 0
+
+
+def _same_device(dst: int, src: int) -> None:
+    first, second = MACHINE.memory.find(dst), MACHINE.memory.find(src)
+    if first is not None and second is not None and first.device != second.device:
+        raise EmulatorViolation(
+            f"copy from device {second.device} to device {first.device}",
+            "aclrtMemcpy.md: across devices only with aclrtDeviceCanAccessPeer and peer access enabled",
+        )
 
 
 def _pageable(address: int, count: int) -> bool:
@@ -96,6 +108,8 @@ def memcpy_async(dst: int, dest_max: int, src: int, count: int, kind: int, strea
     if not memory.rc and actual == "h2h":
         return MACHINE.report(code("RT_FEATURE_NOT_SUPPORT"), "EE1006: async host-to-host copy")
     direction = _check_kind(kind, dst, src)
+    if direction == "d2d":
+        _same_device(dst, src)
     for address in (dst, src):
         if _pageable(address, count):
             if MACHINE.settings.pageable_async == "sync":
