@@ -1,7 +1,8 @@
 """The vendor's module `acl`, loaded by name, with every return code checked in one place.
 
-`Binding` has the functions that this package uses, named as pyACL names them (`binding.rt.malloc`); each returns what
-the vendor documents less the code, and raises a typed error when the code is not 0. Knows no memory and no model.
+`Binding` has the functions that this package uses, named as pyACL names them (`binding.rt.malloc`);
+each returns what the vendor documents less the code, and raises a typed error when the code is not
+0. Knows no memory and no model.
 """
 
 from __future__ import annotations
@@ -29,23 +30,25 @@ AI_CORE_COUNT = 0  # aclDeviceInfo: ACL_DEVICE_INFO_AI_CORE_NUM
 _ALREADY_INITIALISED = 100002
 _ALREADY_FINALISED = 100037
 
-# How each function answers (pyACL reference, signature of each): CODE `ret`; VALUE `(value, ret)`; PAIR
-# `(a, b, ret)`; HANDLE a handle without a code, 0 on failure; CHAIN `(dataset, ret)` whose first element says nothing new; PLAIN a value without a code.
+# How each function answers (pyACL reference, signature of each): CODE `ret`; VALUE `(value, ret)`;
+# PAIR `(a, b, ret)`; HANDLE a handle without a code, 0 on failure; CHAIN `(dataset, ret)` whose
+# first element says nothing new; PLAIN a value without a code.
 _RT = {
-    "code": "set_device reset_device destroy_context set_context destroy_stream free "
-    "free_host memcpy memcpy_async memset memset_async synchronize_stream_with_timeout",
-    "value": "get_device_count get_run_mode create_context create_stream malloc malloc_host get_device_info",
+    "code": """set_device reset_device destroy_context set_context destroy_stream free free_host
+        memcpy memcpy_async memset memset_async synchronize_stream_with_timeout""",
+    "value": """get_device_count get_run_mode create_context create_stream malloc malloc_host
+        get_device_info""",
     "pair": "get_mem_info",
 }
 _MDL = {
-    "code": "unload get_desc destroy_desc destroy_dataset set_dynamic_batch_size set_dynamic_hw_size "
-    "set_input_dynamic_dims execute_async",
-    "value": "load_from_file get_input_dims get_output_dims get_input_index_by_name get_dynamic_batch "
-    "get_dynamic_hw get_input_dynamic_gear_count get_input_dynamic_dims",
+    "code": """unload get_desc destroy_desc destroy_dataset set_dynamic_batch_size
+        set_dynamic_hw_size set_input_dynamic_dims execute_async""",
+    "value": """load_from_file get_input_dims get_output_dims get_dynamic_batch get_dynamic_hw
+        get_input_dynamic_gear_count get_input_dynamic_dims""",
     "chain": "add_dataset_buffer",
-    "pair": "query_size",
     "handle": "create_desc create_dataset",
-    "plain": "get_num_inputs get_num_outputs get_input_size_by_index get_output_size_by_index get_output_name_by_index get_input_data_type get_output_data_type",
+    "plain": """get_num_inputs get_num_outputs get_input_size_by_index get_output_name_by_index
+        get_input_data_type get_output_data_type""",
 }
 _TOP = {
     "code": "destroy_data_buffer update_data_buffer",
@@ -57,8 +60,8 @@ _TOP = {
 class Binding:
     """pyACL with checked calls. `emulated` is True when the module is not the vendor's own.
 
-    Opening one initialises ACL for the process (once, whoever asks first); ACL allows no second initialisation
-    after `acl.finalize`, so that is left to the end of the process.
+    Opening one initialises ACL for the process (once, whoever asks first); ACL allows no second
+    initialisation after `acl.finalize`, so that is left to the end of the process.
     """
 
     def __init__(self, module: ModuleType) -> None:

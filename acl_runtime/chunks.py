@@ -8,38 +8,18 @@ Runs on the owner thread.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from acl_runtime.binding import DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE
+from acl_runtime.chunk_plan import HOST_INPUTS, INPUTS, Staging, Step, cache_shape, check_call
 from acl_runtime.device import Device
 from acl_runtime.errors import GraphInputError
-from acl_runtime.graph import Gear, Graph
-from acl_runtime.kv_cache import MASKED, CacheShape, DeviceCache
+from acl_runtime.graph import Graph
+from acl_runtime.kv_cache import MASKED, DeviceCache
 from acl_runtime.memory import ALIGNMENT, Arena, Block, DeviceArray, piece_bytes
-from atc_configs.contract import TensorSpec
-
-INPUTS = ("embeds", "cos", "sin", "past_mask", "chunk_mask", "select")
-HOST_INPUTS = INPUTS[:3]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """How one gear lies in memory: the three host inputs one behind the other in `staging`.
-
-    offsets and sizes in bytes, of embeds, cos, sin; `total` is what one upload moves;
-    views: the same three in pinned memory, (B, Q, ...)."""
-
-    gear: Gear
-    offsets: tuple[int, int, int]
-    sizes: tuple[int, int, int]
-    total: int
-    views: tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
-    logits: NDArray[np.float32]
-    logits_bytes: int
 
 
 class ChunkRunner:
@@ -66,13 +46,14 @@ class ChunkRunner:
         self._past = [inputs[f"past_{side}.{i}"] for side, i in sides]
         self._new = [outputs[f"new_{side}.{i}"] for side, i in sides]
         self._logits_index = outputs["logits"]
-        self.shape = _cache_shape(graph, spec.inputs[self._past[0]], len(sides))
+        self.shape = cache_shape(graph, spec.inputs[self._past[0]], len(sides))
         # Row starts must be 64-aligned to serve as addresses of outputs.
         self._can_bind = append == "bind" and self.shape.row_bytes % ALIGNMENT == 0
         self._embeds_dtype = graph.dtype(spec.inputs[inputs["embeds"]])
         self._constants: dict[tuple[str, int, int, int], tuple[Block, Any]] = {}
         self._scratch: Block | None = None
-        self._steps = self._plan()
+        self._staging = Staging(arena, graph)
+        self._steps = self._staging.steps
 
     def extend(
         self,
@@ -85,7 +66,7 @@ class ChunkRunner:
         select: Sequence[Sequence[int]],
     ) -> NDArray[np.float32]:
         """As Engine.extend. Raises GraphInputError and CacheFull before anything is run."""
-        self._check(cache, first, counts, embeds, cos, sin, select)
+        check_call(self._steps[0], cache, first, counts, (embeds, cos, sin), select)
         if isinstance(embeds, DeviceArray) and embeds.dtype != self._embeds_dtype:
             embeds = embeds.numpy()
         vocabulary = self._steps[0].logits.shape[-1]
@@ -185,9 +166,9 @@ class ChunkRunner:
         self.graph.execute()
         if not direct:
             self._copy_new(step, cache, first, counts)
-        size = logits.size and step.logits_bytes
+        size = logits.size and step.logits.nbytes
         if size:
-            target, source = step.logits.ctypes.data, self._logits.pointer
+            target, source = step.logits.ctypes.data, self._staging.logits
             stream = self._device.stream
             self._rt.memcpy_async(target, size, source, size, DEVICE_TO_HOST, stream)
         self._device.synchronize(self._deadlines_ms[step.gear["Q"] > 1])
@@ -197,9 +178,7 @@ class ChunkRunner:
         if size:
             logits[:] = step.logits[: logits.shape[0], : logits.shape[1]]
 
-    def _upload(
-        self, step: Step, counts: Sequence[int], rows: tuple[Any, ...], start: int
-    ) -> None:
+    def _upload(self, step: Step, counts: Sequence[int], rows: tuple[Any, ...], start: int) -> None:
         """Brings embeds, cos and sin to the device in one copy; rows that are there already are
         copied there."""
         padded = len(counts) < step.gear["B"] or min(counts) < step.gear["Q"]
@@ -210,7 +189,7 @@ class ChunkRunner:
             if not isinstance(part, DeviceArray):
                 for b, count in enumerate(counts):
                     view[b, :count] = part[b, start : start + count]
-        base, pinned, stream = self._staging.pointer, self._pinned.pointer, self._device.stream
+        base, pinned, stream = self._staging.device, self._staging.pinned, self._device.stream
         skip = step.offsets[1] if on_device and not padded else 0
         size = step.total - skip
         self._rt.memcpy_async(base + skip, size, pinned + skip, size, HOST_TO_DEVICE, stream)
@@ -224,8 +203,8 @@ class ChunkRunner:
 
     def _bind_own(self, step: Step) -> None:
         for name, offset, nbytes in zip(HOST_INPUTS, step.offsets, step.sizes, strict=True):
-            self.graph.inputs.bind(self._index[name], self._staging.pointer + offset, nbytes)
-        self.graph.outputs.bind(self._logits_index, self._logits.pointer, step.logits_bytes)
+            self.graph.inputs.bind(self._index[name], self._staging.device + offset, nbytes)
+        self.graph.outputs.bind(self._logits_index, self._staging.logits, step.logits.nbytes)
 
     def _bind_past(self, step: Step, cache: DeviceCache, first: int) -> None:
         batch, rows = step.gear["B"], step.gear["S"]
@@ -239,9 +218,7 @@ class ChunkRunner:
         for slab, index in enumerate(self._past):
             inputs.bind(index, cache.slab(slab) + offset, nbytes)
 
-    def _bind_new(
-        self, step: Step, cache: DeviceCache, first: int, counts: Sequence[int]
-    ) -> bool:
+    def _bind_new(self, step: Step, cache: DeviceCache, first: int, counts: Sequence[int]) -> bool:
         """Points the new rows at the cache itself where that is possible: one sequence, and room
         for the padding of the chunk behind it. Else at scratch memory, and False."""
         rows, row_bytes = step.gear["Q"], self.shape.row_bytes
@@ -258,9 +235,7 @@ class ChunkRunner:
             outputs.bind(index, scratch + slab * piece, nbytes)
         return False
 
-    def _copy_new(
-        self, step: Step, cache: DeviceCache, first: int, counts: Sequence[int]
-    ) -> None:
+    def _copy_new(self, step: Step, cache: DeviceCache, first: int, counts: Sequence[int]) -> None:
         """The copying form: one device-to-device copy per slab and sequence."""
         rows, row_bytes = step.gear["Q"], self.shape.row_bytes
         piece = piece_bytes(step.gear["B"] * rows * row_bytes)
@@ -290,7 +265,9 @@ class ChunkRunner:
         mask_key = ("chunk_mask", batch, rows, 0)
         if mask_key not in self._constants:
             causal = np.triu(np.full((rows, rows), MASKED, dtype), 1)
-            self._put(mask_key, None, np.ascontiguousarray(np.broadcast_to(causal, (batch, rows, rows))))
+            self._put(
+                mask_key, None, np.ascontiguousarray(np.broadcast_to(causal, (batch, rows, rows)))
+            )
         key = ("select", batch, rows, wanted)
         # Rows of the gear that nobody asked for select row 0: defined, and never read.
         chosen = tuple(tuple(s) + (0,) * (wanted - len(s)) for s in select)
@@ -310,80 +287,3 @@ class ChunkRunner:
         size = values.nbytes
         self._rt.memcpy(block.pointer, size, values.ctypes.data, size, HOST_TO_DEVICE)
         self._constants[key] = (block, content)
-
-    def _plan(self) -> list[Step]:
-        """Takes staging, pinned and logits memory for the largest gear and lays every gear out."""
-        spec = self.graph.spec
-        tensors = {t.name: t for t in spec.inputs}
-        logits = spec.outputs[self._logits_index]
-        layouts: list[Any] = []
-        for gear in spec.gears:
-            shapes = [tensors[n].resolve(gear) for n in HOST_INPUTS]
-            dtypes = [self.graph.dtype(tensors[n]) for n in HOST_INPUTS]
-            sizes = [int(np.prod(s)) * d.itemsize for s, d in zip(shapes, dtypes, strict=True)]
-            offsets = [0, piece_bytes(sizes[0])]
-            offsets.append(offsets[1] + piece_bytes(sizes[1]))
-            layouts.append((gear, shapes, dtypes, sizes, offsets, offsets[2] + sizes[2]))
-        most = max(layout[-1] for layout in layouts)
-        most_logits = self.graph.max_bytes(logits)
-        self._staging = self._arena.take(most)
-        self._rt.memset(self._staging.pointer, most, 0, most)
-        self._logits = self._arena.take(most_logits)
-        self._pinned = self._arena.pinned(most)
-        self._pinned.bytes[:] = 0
-        pinned_logits = self._arena.pinned(most_logits)
-        steps = []
-        for gear, shapes, dtypes, sizes, offsets, total in layouts:
-            views = [
-                self._pinned.view(o, s, d)
-                for o, s, d in zip(offsets, shapes, dtypes, strict=True)
-            ]
-            out = pinned_logits.view(0, logits.resolve(gear), np.float32)
-            steps.append(Step(gear, tuple(offsets), tuple(sizes), total, tuple(views), out, out.nbytes))
-        return steps
-
-    def _check(
-        self,
-        cache: DeviceCache,
-        first: int,
-        counts: Sequence[int],
-        embeds: NDArray[Any] | DeviceArray,
-        cos: NDArray[np.float32],
-        sin: NDArray[np.float32],
-        select: Sequence[Sequence[int]],
-    ) -> None:
-        name = self.graph.spec.name
-        if not counts or first < 0 or first + len(counts) > cache.slots:
-            raise GraphInputError(
-                f"{name}: slots {first}..{first + len(counts) - 1} of a cache with {cache.slots}"
-            )
-        width, head = self._steps[0].views[0].shape[2], self._steps[0].views[1].shape[2]
-        for what, array, last in (("embeds", embeds, width), ("cos", cos, head), ("sin", sin, head)):
-            batch, rows, size = array.shape if len(array.shape) == 3 else (0, 0, 0)
-            if batch != len(counts) or rows < max(counts) or size != last:
-                raise GraphInputError(
-                    f"{name}.{what}: shape {array.shape}, {len(counts)} sequences of up to"
-                    f" {max(counts)} rows want ({len(counts)}, {max(counts)}, {last})"
-                )
-        if len(select) != len(counts) or len({len(rows) for rows in select}) != 1:
-            raise GraphInputError(
-                f"{name}: select has rows for {len(select)} sequences of lengths"
-                f" {sorted({len(rows) for rows in select})}; one equal length for each is wanted"
-            )
-        for b, count in enumerate(counts):
-            cache.require_room(first + b, count)
-            if count and any(not 0 <= row < count for row in select[b]):
-                raise GraphInputError(f"{name}: select {select[b]} is not within {count} rows")
-
-
-def _cache_shape(graph: Graph, past: TensorSpec, slabs: int) -> CacheShape:
-    dtype, gears = graph.dtype(past), graph.spec.gears
-    row = past.resolve({"B": 1, "Q": 1, "S": 1, "R": 1})
-    return CacheShape(
-        slabs=slabs,
-        row_bytes=row[-1] * dtype.itemsize,
-        mask_dtype=dtype,
-        single_rows=tuple(sorted({g["S"] for g in gears if g["B"] == 1})),
-        batch_rows=tuple(sorted({g["S"] for g in gears if g["B"] > 1})),
-        batches=tuple(sorted({g["B"] for g in gears if g["B"] > 1})),
-    )

@@ -1,4 +1,5 @@
-"""One NPU: its owner thread, context and stream, the deadline of its work, and what `doctor` asks of it.
+"""One NPU: its owner thread, context and stream, the deadline of its work, and what `doctor` asks
+of it.
 
 Knows no memory layout and no model.
 """
@@ -24,8 +25,8 @@ from acl_runtime.owner import OwnerThread
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-# How long a job may stay away beyond its deadlines before the thread counts as stuck: synchronous calls
-# (memcpy, malloc, execute_async) take no time limit of their own.
+# How long a job may stay away beyond its deadlines before the thread counts as stuck: synchronous
+# calls (memcpy, malloc, execute_async) take no time limit of their own.
 _STUCK_AFTER_S = 30.0
 _RELEASE_LIMIT_S = 60.0
 _SETTLE_MS = 30_000  # how long the device's own watchdog may take to end a hung task
@@ -33,11 +34,13 @@ _DRAIN_TRIES = 256  # more tasks than one step queues
 
 
 class Device:
-    """A device set for this process, with one context and one stream; every call runs on its owner thread.
+    """A device set for this process, with one context and one stream; every call runs on its owner
+    thread.
 
-    deadline_ms: how long one step (what is queued on the stream up to a `synchronize`) may take. After a device fault
-    `degraded` holds the reason and `call` refuses work; `release` still runs. Raises AclUnavailable for a number that
-    is not there. The opener closes it, after everything that lives on it.
+    deadline_ms: how long one step (what is queued on the stream up to a `synchronize`) may take.
+    After a device fault `degraded` holds the reason and `call` refuses work; `release` still runs.
+    Raises AclUnavailable for a number that is not there. The opener closes it, after everything
+    that lives on it.
     """
 
     def __init__(self, binding: Binding, index: int = 0, deadline_ms: int = 1500) -> None:
@@ -68,20 +71,25 @@ class Device:
         self.close()
 
     def call(self, job: Callable[[], T], limit_s: float = 0.0) -> T:
-        """The result of `job` on the owner thread; limit_s is what its device work may take at most.
+        """The result of `job` on the owner thread; limit_s is what its device work may take at
+        most.
 
-        Raises EngineDegraded after an earlier fault; a DeviceFault raised by the job degrades the device.
+        Raises EngineDegraded after an earlier fault; a DeviceFault raised by the job degrades the
+        device.
         """
         if self.degraded:
             raise EngineDegraded(
-                f"device {self.index} failed before ({self.degraded}); close the engine and open it again"
+                f"device {self.index} failed before ({self.degraded}); close the engine and open"
+                " it again"
             )
 
         def guarded() -> T:
             try:
                 return job()
             except AclError:
-                self.drain(self.stream, self.deadline_ms)  # nothing queued may touch memory that is used again
+                self.drain(
+                    self.stream, self.deadline_ms
+                )  # nothing queued may touch memory that is used again
                 raise
 
         try:
@@ -95,7 +103,8 @@ class Device:
     def release(self, job: Callable[[], None]) -> None:
         """Runs a releasing job even on a degraded device; a failure is logged, never raised.
 
-        A vendor call that fails to release leaves its memory to `reset_device`, which ends everything at the close.
+        A vendor call that fails to release leaves its memory to `reset_device`, which ends
+        everything at the close.
         """
         try:
             self._owner.call(job, _RELEASE_LIMIT_S)
@@ -177,8 +186,8 @@ def let_go(undo: Callable[[int], None], handle: int) -> None:
 
 
 def memory_info(binding: Binding) -> tuple[int, int]:
-    """(free, total) bytes of the current device: HBM where there is any, else DDR (asking a DDR chip for HBM is
-    answered with DDR, but older runtimes give zeros)."""
+    """(free, total) bytes of the current device: HBM where there is any, else DDR (asking a DDR
+    chip for HBM is answered with DDR, but older runtimes give zeros)."""
     for attribute in (1, 0):  # aclrtMemAttr: ACL_HBM_MEM, ACL_DDR_MEM
         free, total = binding.rt.get_mem_info(attribute)
         if total:

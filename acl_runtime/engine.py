@@ -6,7 +6,6 @@ arrays and caches; knows no images, tokens or tasks.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -18,15 +17,16 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from acl_runtime.binding import DEVICE_TO_DEVICE, HOST_TO_DEVICE, Binding, load
+from acl_runtime.binding import DEVICE_TO_DEVICE, HOST_TO_DEVICE, load
+from acl_runtime.bundle import check_bundle
 from acl_runtime.chunks import ChunkRunner
 from acl_runtime.device import Device
-from acl_runtime.errors import BundleRefused, EngineClosed, GraphInputError
+from acl_runtime.errors import EngineClosed, GraphInputError
 from acl_runtime.graph import Gear, Graph
 from acl_runtime.kv_cache import DeviceCache
 from acl_runtime.memory import Arena, Block, DeviceArray, require_finite
-from atc_configs.contract import Contract, TensorSpec, load_soc
-from atc_configs.manifest import Manifest, read_manifest
+from atc_configs.contract import Contract, TensorSpec
+from atc_configs.manifest import read_manifest
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -61,6 +61,7 @@ class AclEngine:
 
     name = "acl"
     thread_safe = True
+    parallel = 1
 
     def __init__(
         self,
@@ -112,7 +113,7 @@ class AclEngine:
         manifest = read_manifest(folder)
         contract = manifest.contract()
         binding = load(acl)
-        _check_bundle(folder, manifest, binding, force)
+        check_bundle(folder, manifest, binding, force)
         settings = {
             "device": device,
             "soc": manifest.soc,
@@ -148,7 +149,7 @@ class AclEngine:
         """The sizes that `graph` was compiled for, as in the contract."""
         return self._graph(graph).spec.gears
 
-    def run(self, graph: str, inputs: Mapping[str, NDArray[Any] | DeviceArray]) -> dict[str, Any]:
+    def run(self, graph: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """One execution; see the protocol. Raises GraphInputError before anything is run."""
         opened = self._graph(graph)
         gear = opened.gear_of({name: tuple(value.shape) for name, value in inputs.items()})
@@ -168,10 +169,10 @@ class AclEngine:
 
     def extend(
         self,
-        cache: DeviceCache,
+        cache: Any,
         first_slot: int,
         counts: Sequence[int],
-        embeds: NDArray[Any] | DeviceArray,
+        embeds: Any,
         cos: NDArray[np.float32],
         sin: NDArray[np.float32],
         select: Sequence[Sequence[int]],
@@ -179,6 +180,8 @@ class AclEngine:
         """Appends rows to the cache; see the protocol. Raises CacheFull, NumericFault and the
         errors of the device."""
         chunks = self._chunk_runner()
+        if not isinstance(cache, DeviceCache) or cache.arena is not self._arena:
+            raise GraphInputError("the cache was made by another engine; ask this one for it")
         given = self._own_or_host(embeds)
         if len(given.shape) == 2 and len(counts) == 1:  # rows of one sequence: (Q, C)
             given = given[None] if isinstance(given, np.ndarray) else given.as_one_row()
@@ -219,13 +222,15 @@ class AclEngine:
         self,
         graph: Graph,
         gear: Gear,
-        inputs: Mapping[str, NDArray[Any] | DeviceArray],
+        inputs: Mapping[str, Any],
         caller: threading.Thread,
     ) -> dict[str, Any]:
         for index, tensor in enumerate(graph.spec.inputs):
             self._feed(graph, index, tensor, gear, inputs[tensor.name])
         outputs = self._outputs_for(graph, caller)
-        for index, (tensor, block) in enumerate(zip(graph.spec.outputs, outputs.blocks, strict=True)):
+        for index, (tensor, block) in enumerate(
+            zip(graph.spec.outputs, outputs.blocks, strict=True)
+        ):
             graph.outputs.bind(index, block.pointer, tensor.nbytes(gear, graph.precision))
         graph.set_gear(gear)
         graph.execute()
@@ -241,9 +246,7 @@ class AclEngine:
             for tensor, block in zip(graph.spec.outputs, outputs.blocks, strict=True)
         }
 
-    def _feed(
-        self, graph: Graph, index: int, tensor: TensorSpec, gear: Gear, value: Any
-    ) -> None:
+    def _feed(self, graph: Graph, index: int, tensor: TensorSpec, gear: Gear, value: Any) -> None:
         """Points input `index` at `value`: arrays of this engine in place, others are copied."""
         nbytes, dtype = tensor.nbytes(gear, graph.precision), graph.dtype(tensor)
         value = self._own_or_host(value)
@@ -311,40 +314,3 @@ class _Outputs:
 
     thread: threading.Thread
     blocks: list[Block]
-
-
-def _check_bundle(folder: Path, manifest: Manifest, binding: Binding, force: bool) -> None:
-    """Raises BundleRefused if the files are not whole, not for this chip, or below their bound."""
-    have = binding.soc_name()
-    if manifest.soc != have:
-        known = load_soc(manifest.soc).name
-        raise BundleRefused(
-            f"{folder}: compiled for {known}, this device is {have}; compile it for this chip:"
-            f" hyocr compile DIR --soc {have}"
-        )
-    for name, graph in manifest.graphs.items():
-        path = folder / graph.file
-        size = path.stat().st_size if path.is_file() else None
-        if size != graph.size:
-            raise BundleRefused(
-                f"{path}: {'missing' if size is None else f'{size} bytes'}, the manifest says"
-                f" {graph.size} bytes for graph {name}; copy the bundle again"
-            )
-    if manifest.parity_passed is False and not force:
-        figures = {n: dict(g.parity) for n, g in manifest.graphs.items() if g.parity}
-        raise BundleRefused(
-            f"{folder}: its answers differ too much from the CPU's ({figures}); see `hyocr parity`,"
-            " keep more nodes in fp32, or force it"
-        )
-
-
-def verify_files(bundle: str | Path) -> None:
-    """Compares every compiled file with its SHA-256. Raises BundleRefused naming the first."""
-    folder = Path(bundle)
-    for graph in read_manifest(folder).graphs.values():
-        digest = hashlib.sha256()
-        with (folder / graph.file).open("rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-        if digest.hexdigest() != graph.sha256:
-            raise BundleRefused(f"{folder / graph.file}: damaged; copy the bundle again")

@@ -9,12 +9,11 @@ AclError
 ├── EngineDegraded     used after a device fault, before it was reopened
 ├── NumericFault       NaN or infinity came out of a graph
 └── AclCallError       a vendor call returned a code (`code`, `symbol`, `cause`, `remedy`)
-    ├── UsageFault     1xxxxx: a wrong argument or a call out of order (a bug here, or another user of ACL)
-    ├── ModelFault     a model that cannot be loaded or called as it is
-    ├── DeviceMemory   out of device memory, streams, events
-    ├── Unsupported    the chip or this CANN lacks the feature
-    └── DeviceFault    5xxxxx: the device failed; the engine is degraded from now on
-        └── DeviceTimeout   ... because it did not answer within the deadline
+    ├── UsageFault     1xxxxx: a wrong argument or a call out of order (a bug here, or another user
+    of ACL) ├── ModelFault     a model that cannot be loaded or called as it is ├── DeviceMemory
+    out of device memory, streams, events ├── Unsupported    the chip or this CANN lacks the feature
+    └── DeviceFault    5xxxxx: the device failed; the engine is degraded from now on └──
+    DeviceTimeout   ... because it did not answer within the deadline
 """
 
 from __future__ import annotations
@@ -33,7 +32,8 @@ class AclUnavailable(AclError):
 
 
 class BundleRefused(AclError):
-    """A bundle that must not run here: another chip, another contract, damaged, or below its parity bound."""
+    """A bundle that must not run here: another chip, another contract, damaged, or below its parity
+    bound."""
 
 
 class GraphInputError(AclError, ValueError):

@@ -1,4 +1,5 @@
-"""Keys and values of several sequences in device memory, read in place by the graph and appended to.
+"""Keys and values of several sequences in device memory, read in place by the graph and appended
+to.
 
 One slab per layer and side, token-major: slot i starts at row i * stride of each. A gear with one
 sequence and S cache rows reads S rows from there; where S is longer than the slab it reads on into
@@ -41,7 +42,8 @@ class CacheShape:
 
 
 class DeviceCache:
-    """The KVCache of the ACL engine; `lengths` (slots,) int32 rows are in use. The caller closes it.
+    """The KVCache of the ACL engine; `lengths` (slots,) int32 rows are in use. The caller closes
+    it.
 
     Raises GraphInputError when no gear is as large as `slots` and `capacity`."""
 
@@ -50,7 +52,7 @@ class DeviceCache:
         self.capacity = capacity
         self.lengths: NDArray[np.int32] = np.zeros(slots, np.int32)
         self.shape = shape
-        self._arena = arena
+        self.arena = arena
         self._rt = arena.device.binding.rt
         rows = shape.batch_rows if slots > 1 else shape.single_rows
         self._check(slots, capacity, rows)
@@ -89,11 +91,11 @@ class DeviceCache:
 
     def close(self) -> None:
         """Gives the memory back; idempotent. Any thread."""
-        self._arena.device.release(self._give)
+        self.arena.device.release(self._give)
 
     def slab(self, index: int) -> int:
         """The device address of a slab: keys of all layers, then values."""
-        if not self._block.live or self._arena.closed:
+        if not self._block.live or self.arena.closed:
             raise EngineClosed("the key/value cache has been closed")
         return self._block.pointer + index * self._slab_bytes
 
@@ -171,8 +173,8 @@ class DeviceCache:
                 dirty[slot] = (min(low, before[0]), max(high, before[1]))
 
     def _give(self) -> None:
-        self._arena.give(self._block)
-        self._arena.give(self._masks)
+        self.arena.give(self._block)
+        self.arena.give(self._masks)
 
     def _check(self, slots: int, capacity: int, rows: tuple[int, ...]) -> None:
         most = max((1, *self.shape.batches))

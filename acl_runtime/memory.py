@@ -67,7 +67,7 @@ class Pinned:
     def __init__(self, pointer: int, nbytes: int) -> None:
         self.pointer = align(pointer, ALIGNMENT)
         self.bytes: NDArray[np.uint8] = np.frombuffer(
-            (ctypes.c_uint8 * nbytes).from_address(self.pointer), np.uint8
+            memoryview((ctypes.c_uint8 * nbytes).from_address(self.pointer)), np.uint8
         )
 
     def view(self, offset: int, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
@@ -212,7 +212,9 @@ class DeviceArray:
     def numpy(self) -> NDArray[Any]:
         """A host copy. Raises NumericFault for NaN or infinity in a checked output."""
         values = np.empty(self.shape, self.dtype)
-        self._call(lambda: self._copy(values.ctypes.data, self.pointer, self.nbytes, DEVICE_TO_HOST))
+        self._call(
+            lambda: self._copy(values.ctypes.data, self.pointer, self.nbytes, DEVICE_TO_HOST)
+        )
         if self._checked is not None:
             require_finite(values, self._checked)
         return values

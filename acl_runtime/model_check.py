@@ -1,4 +1,5 @@
-"""Is a loaded model the one that its contract describes? Names, dtypes, shapes and gears, one by one.
+"""Is a loaded model the one that its contract describes? Names, dtypes, shapes and gears, one by
+one.
 
 A model that only nearly fits computes nonsense without an error, so nothing is let through.
 """
@@ -21,9 +22,7 @@ GEAR_INPUT = "ascend_mbatch_shape_data"
 DTYPES = {0: "float32", 1: "float16", 3: "int32", 4: "uint8", 9: "int64"}
 
 
-def check_model(
-    binding: Binding, model: int, spec: GraphSpec, precision: str, path: Path
-) -> int:
+def check_model(binding: Binding, model: int, spec: GraphSpec, precision: str, path: Path) -> int:
     """Bytes of the gear input of a model that fits its contract (0: the model has no gears).
 
     Raises BundleRefused naming the first thing that does not fit, and the remedy.

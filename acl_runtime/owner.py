@@ -1,7 +1,8 @@
-"""The one thread that talks to a device: ACL contexts belong to threads, and a model must not run twice at once.
+"""The one thread that talks to a device: ACL contexts belong to threads, and a model must not run
+twice at once.
 
-Callers from any thread queue up and wait. A job that does not come back within its limit is given up together with
-the thread, so that no caller hangs on a dead device. Knows nothing of ACL.
+Callers from any thread queue up and wait. A job that does not come back within its limit is given
+up together with the thread, so that no caller hangs on a dead device. Knows nothing of ACL.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _WATCH_S = 0.25  # how often a waiting caller looks whether the thread is stuck
 
 
 class OwnerThread:
-    """Runs jobs one after the other on a thread of its own. The owner of this object calls `stop`."""
+    """Runs jobs one after the other on a thread of its own. The owner of this object calls
+    `stop`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -39,8 +41,9 @@ class OwnerThread:
     def call(self, job: Callable[[], T], limit_s: float) -> T:
         """The result of `job`, run on the thread; whatever it raises is raised here.
 
-        limit_s counts from the start of the job (or its last `progress`), not from the queue. Raises DeviceTimeout when the thread is stuck in
-        this or an earlier job, EngineClosed after `stop`.
+        limit_s counts from the start of the job (or its last `progress`), not from the queue.
+        Raises DeviceTimeout when the thread is stuck in this or an earlier job, EngineClosed after
+        `stop`.
         """
         if threading.current_thread() is self._thread:
             return job()

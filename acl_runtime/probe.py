@@ -1,4 +1,5 @@
-"""What `hyocr doctor` wants to know of the NPU side, as data: never raises, never leaves a device open."""
+"""What `hyocr doctor` wants to know of the NPU side, as data: never raises, never leaves a device
+open."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from acl_runtime.binding import AI_CORE_COUNT, Binding, load
 from acl_runtime.device import Device, memory_info
 from acl_runtime.errors import AclError
 
-# AI cores (cube cores on the A2) of a whole chip: CANN 8.1.RC1, data/platform_config/Ascend*.ini. A slice has fewer.
+# AI cores (cube cores on the A2) of a whole chip: CANN 8.1.RC1, data/platform_config/Ascend*.ini. A
+# slice has fewer.
 _CORES = {
     "Ascend310P1": 10, "Ascend310P3": 8, "Ascend310P5": 8, "Ascend310P7": 8,
     "Ascend310B1": 1, "Ascend310B2": 1, "Ascend310B3": 1, "Ascend310B4": 1,
@@ -25,7 +27,8 @@ _TOOLKIT_FILES = ("version.cfg", "ascend_toolkit_install.info")
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """One device: bytes of memory, AI cores (None: the runtime does not say), `error` if it cannot be used."""
+    """One device: bytes of memory, AI cores (None: the runtime does not say), `error` if it cannot
+    be used."""
 
     index: int
     memory_free: int = 0
@@ -45,7 +48,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The NPU side of this machine. `module` None: there is no pyACL here, and the rest is unknown."""
+    """The NPU side of this machine. `module` None: there is no pyACL here, and the rest is
+    unknown."""
 
     module: str | None = None
     emulated: bool = False
@@ -60,7 +64,8 @@ class Probe:
 
 
 def probe(name: str | None = None, root: str | Path = "/") -> Probe:
-    """Looks at driver, CANN, chips and memory. name: the ACL module; root: where /usr, /dev, /etc are."""
+    """Looks at driver, CANN, chips and memory. name: the ACL module; root: where /usr, /dev, /etc
+    are."""
     files = Path(root)
     driver, cann = driver_version(files), cann_version()
     try:
@@ -94,13 +99,15 @@ def probe(name: str | None = None, root: str | Path = "/") -> Probe:
 
 
 def driver_version(root: Path = Path("/")) -> str | None:
-    """The driver's version as its own file says it; None without a driver (or inside a container without it)."""
+    """The driver's version as its own file says it; None without a driver (or inside a container
+    without it)."""
     match = re.search(r"(?m)^Version=(\S+)", _text(root / _DRIVER_INFO))
     return match.group(1) if match else None
 
 
 def cann_version() -> str | None:
-    """The release of the toolkit that ASCEND_TOOLKIT_HOME (or ASCEND_HOME_PATH) names; None without one."""
+    """The release of the toolkit that ASCEND_TOOLKIT_HOME (or ASCEND_HOME_PATH) names; None without
+    one."""
     home = os.environ.get("ASCEND_TOOLKIT_HOME") or os.environ.get("ASCEND_HOME_PATH")
     if not home:
         return None
@@ -126,7 +133,8 @@ def _device_facts(binding: Binding, index: int) -> DeviceFacts:
 
 
 def _is_virtual(root: Path, soc: str | None, devices: tuple[DeviceFacts, ...]) -> bool | None:
-    """Whether the NPU is a slice: the host names slices /dev/vdavinciN; inside a container only the cores tell."""
+    """Whether the NPU is a slice: the host names slices /dev/vdavinciN; inside a container only the
+    cores tell."""
     if any((root / "dev").glob("vdavinci*")):
         return True
     whole, seen = _CORES.get(soc or ""), [d.ai_cores for d in devices if d.ai_cores]
@@ -145,7 +153,9 @@ def _problems(
     found = []
     if soc and not devices:
         found.append(
-            Problem("no_device", "ACL sees no device", "check ASCEND_RT_VISIBLE_DEVICES and npu-smi")
+            Problem(
+                "no_device", "ACL sees no device", "check ASCEND_RT_VISIBLE_DEVICES and npu-smi"
+            )
         )
     found += [
         Problem("device_error", f"device {d.index}: {d.error}", "see the text")
@@ -156,7 +166,8 @@ def _problems(
         found.append(
             Problem(
                 "virtual_npu",
-                "the NPU is a slice (virtual); slices lack kinds of tasks, and compiled graphs fail with 507009",
+                "the NPU is a slice (virtual); slices lack kinds of tasks, and compiled graphs fail"
+                " with 507009",
                 "give the container a whole NPU, or use a CPU engine",
             )
         )
@@ -195,9 +206,7 @@ def _node_problems(root: Path) -> tuple[Problem, ...]:
     if not missing:
         return ()
     options = " ".join(f"--device /dev/{name}" for name in missing)
-    return (
-        Problem("device_nodes", f"/dev lacks {', '.join(missing)}", f"docker run {options}"),
-    )
+    return (Problem("device_nodes", f"/dev lacks {', '.join(missing)}", f"docker run {options}"),)
 
 
 def _text(path: Path) -> str:

@@ -1,7 +1,9 @@
-"""Prompt-lookup drafting: OCR answers repeat themselves, so the text so far often knows what follows.
+"""Prompt-lookup drafting: OCR answers repeat themselves, so the text so far often knows what
+follows.
 
-Proposes tokens; whoever verifies them decides (greedy verification keeps the answer exact, because a proposed token
-is kept only where the model itself would have chosen it). Knows token ids, nothing of models or engines.
+Proposes tokens; whoever verifies them decides (greedy verification keeps the answer exact, because
+a proposed token is kept only where the model itself would have chosen it). Knows token ids, nothing
+of models or engines.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ from collections.abc import Sequence
 
 
 class PromptLookup:
-    """The n-grams of one sequence and where each was last seen (Saxena 2023, "Prompt Lookup Decoding").
+    """The n-grams of one sequence and where each was last seen (Saxena 2023, "Prompt Lookup
+    Decoding").
 
-    longest, shortest: lengths of the suffix that is looked up, longest first. One object per sequence; `propose`
-    costs O(new tokens) because the index only grows.
+    longest, shortest: lengths of the suffix that is looked up, longest first. One object per
+    sequence; `propose` costs O(new tokens) because the index only grows.
     """
 
     __slots__ = ("_ids", "_next", "longest", "shortest")
@@ -28,11 +31,12 @@ class PromptLookup:
         self._next: dict[tuple[int, ...], int] = {}
 
     def propose(self, ids: Sequence[int], max_draft: int) -> list[int]:
-        """At most `max_draft` tokens that followed the latest earlier occurrence of the end of `ids`.
+        """At most `max_draft` tokens that followed the latest earlier occurrence of the end of
+        `ids`.
 
-        ids: prompt and generated tokens so far; each call continues the one before (otherwise the index is rebuilt).
-        A match that reaches the end of `ids` goes on into the draft itself, so a period is continued. Empty when the
-        last `shortest` tokens were never seen before.
+        ids: prompt and generated tokens so far; each call continues the one before (otherwise the
+        index is rebuilt). A match that reaches the end of `ids` goes on into the draft itself, so a
+        period is continued. Empty when the last `shortest` tokens were never seen before.
         """
         self._follow(ids)
         known = self._ids

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from acl_runtime.errors import AclError, DeviceFault
+from acl_runtime.errors import (
+    AclError,
+    AclUnavailable,
+    BundleRefused,
+    DeviceFault,
+    DeviceMemory,
+    EngineDegraded,
+)
 from acl_runtime.errors import NumericFault as AclNumericFault
 from atc_configs.contract import ContractError
 from fallback.errors import FallbackError
@@ -69,6 +76,10 @@ ERRORS: tuple[tuple[type[BaseException], str, int, int, bool], ...] = (
     (EngineUnavailable, "engine_unavailable", 5, 503, True),
     (AclNumericFault, "numeric_fault", 8, 500, True),
     (DeviceFault, "device_fault", 6, 503, True),
+    (EngineDegraded, "device_fault", 6, 503, True),
+    (DeviceMemory, "out_of_memory", 6, 503, True),
+    (AclUnavailable, "engine_unavailable", 5, 503, True),
+    (BundleRefused, "model", 4, 500, False),
     (AclError, "acl", 6, 500, False),
     (NumericFault, "numeric_fault", 8, 500, True),
     (DeadlineExceeded, "deadline", 7, 504, True),

@@ -25,27 +25,34 @@ def open_family(
     device: int = 0,
     threads: int | None = None,
     precision: str = "auto",
+    timeout_ms: int = 1500,
     **settings: Any,
 ) -> Family:
     """Open `model` on `engine`; the caller closes the family.
 
     model: "ppocr" (the embedded reader), "reader" (the demonstration checkpoint of a source
     checkout), or a folder: a compiled bundle (engine acl), a HunyuanOCR checkpoint (torch) or
-    exported ONNX graphs (ort); a TorchScript or torch.export file lies in such a folder too.
-    engine "auto" takes the one that the model's files are made for. `settings` go to the family.
+    exported ONNX graphs (ort); a TorchScript or torch.export file lies in such a folder too;
+    or a .yaml file that names a primary and a fallback (ascend.failover_config).
+    timeout_ms: deadline of one step on an NPU. engine "auto" takes the one that the model's files
+    are made for. `settings` go to the family.
     Raises UsageError, ModelError, EngineUnavailable and the engine's own errors.
     """
     if engine not in ENGINES:
         raise UsageError(f"unknown engine {engine!r}; the engines are {', '.join(ENGINES)}")
     if model == EMBEDDED:
         return _open_embedded(engine, threads)
+    if model.endswith((".yaml", ".yml")):
+        from ascend.failover_config import open_configured
+
+        return open_configured(model, open_family, **settings)
     folder = _demonstration() if model == DEMONSTRATION else Path(model)
     if not folder.exists():
         raise ModelError(
             f"no model {model!r}: neither `{EMBEDDED}`, `{DEMONSTRATION}` nor a folder that exists"
         )
     if (folder / MANIFEST_NAME).is_file():
-        return _open_bundle(folder, engine, device, settings)
+        return _open_bundle(folder, engine, device, timeout_ms, settings)
     if (folder / "det.onnx").is_file():
         _refuse(engine, "ort", f"{folder} holds exported PP-OCR graphs")
         return _open_ppocr_onnx(folder, threads)
@@ -91,12 +98,14 @@ def _open_ppocr_onnx(folder: Path | None, threads: int | None) -> Family:
     return PpOcr(engine, ppocr_characters(folder), model)
 
 
-def _open_bundle(folder: Path, engine: EngineName, device: int, settings: dict[str, Any]) -> Family:
+def _open_bundle(
+    folder: Path, engine: EngineName, device: int, timeout_ms: int, settings: dict[str, Any]
+) -> Family:
     from acl_runtime.engine import AclEngine
 
     _refuse(engine, "acl", f"{folder} is a compiled bundle")
     manifest = read_manifest(folder)
-    opened = AclEngine.open(folder, device)
+    opened = AclEngine.open(folder, device, timeout_ms=timeout_ms)
     try:
         if manifest.family == "ppocr":
             from ascend.build.ppocr import ppocr_characters

@@ -1,4 +1,5 @@
-"""`manifest.json` of a bundle: which compiled files there are, for which chip and which contract, and how they did.
+"""`manifest.json` of a bundle: which compiled files there are, for which chip and which contract,
+and how they did.
 
 The builder writes it, the runtime reads it; both through these values. Opens no compiled file.
 """
@@ -19,14 +20,17 @@ FORMAT = 1
 
 
 class ManifestError(ContractError):
-    """A folder that is not a bundle, or a bundle of another release; the message names file and remedy."""
+    """A folder that is not a bundle, or a bundle of another release; the message names file and
+    remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphFile:
-    """One compiled graph. `file` is relative to the bundle; `size` in bytes; `command` the whole ATC call.
+    """One compiled graph. `file` is relative to the bundle; `size` in bytes; `command` the whole
+    ATC call.
 
-    kept: nodes that stay fp32 in an fp16 graph. parity: figures of the gate, e.g. {"cosine": 0.9999, "max_abs": 1e-3}.
+    kept: nodes that stay fp32 in an fp16 graph. parity: figures of the gate, e.g. {"cosine":
+    0.9999, "max_abs": 1e-3}.
     """
 
     file: str
@@ -42,8 +46,9 @@ class GraphFile:
 class Manifest:
     """Everything that a runtime must know before it loads a file of the bundle.
 
-    `digest` is the contract's; `dims` and `gears` (graph -> tuples in the order of its symbols) rebuild that contract.
-    `parity_passed`: None while the gate has not been run. `files`: what else the bundle holds, by role ("tokenizer").
+    `digest` is the contract's; `dims` and `gears` (graph -> tuples in the order of its symbols)
+    rebuild that contract. `parity_passed`: None while the gate has not been run. `files`: what else
+    the bundle holds, by role ("tokenizer").
     """
 
     family: str
@@ -63,7 +68,8 @@ class Manifest:
     format: int = FORMAT
 
     def contract(self) -> Contract:
-        """The contract as this release has it. Raises ManifestError if the files were compiled from another one."""
+        """The contract as this release has it. Raises ManifestError if the files were compiled from
+        another one."""
         gears = {name: [list(gear) for gear in rows] for name, rows in self.gears.items() if rows}
         contract = load_contract(self.family, self.dims, gears, self.precision)
         if contract.digest != self.digest:
@@ -95,7 +101,8 @@ def gears_of(contract: Contract) -> dict[str, tuple[tuple[int, ...], ...]]:
 
 
 def read_manifest(bundle: str | Path) -> Manifest:
-    """The manifest of a bundle folder. Raises ManifestError naming the file and what is wrong with it."""
+    """The manifest of a bundle folder. Raises ManifestError naming the file and what is wrong with
+    it."""
     path = Path(bundle) / MANIFEST_NAME
     try:
         data = json.loads(path.read_text("utf-8"))

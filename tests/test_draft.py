@@ -10,7 +10,8 @@ from ascend.draft import PromptLookup
 
 
 def brute_force(ids: list[int], longest: int, shortest: int, count: int) -> list[int]:
-    """The definition, read off: longest suffix first, its latest earlier occurrence, then a copy loop."""
+    """The definition, read off: longest suffix first, its latest earlier occurrence, then a copy
+    loop."""
     for size in range(min(longest, len(ids) - 1), shortest - 1, -1):
         suffix = ids[-size:]
         for start in range(len(ids) - size - 1, -1, -1):

@@ -71,7 +71,10 @@ def test_slots_that_sit_out_are_left_alone(engine: AclEngine) -> None:
     a, b = toy.rows(7, 1), toy.rows(7, 2)
     for slot, part in ((0, a), (2, b)):
         engine.extend(cache, slot, [6], *(x[:, :6] for x in part), [[]])
-    step = [np.concatenate([x[:, 6:], np.zeros_like(x[:, 6:]), y[:, 6:]]) for x, y in zip(a, b)]
+    step = [
+        np.concatenate([x[:, 6:], np.zeros_like(x[:, 6:]), y[:, 6:]])
+        for x, y in zip(a, b, strict=True)
+    ]
     logits = engine.extend(cache, 0, [1, 0, 1], *step, [[0]] * 3)
     np.testing.assert_allclose(logits[0, 0], toy.reference(*(x[0] for x in a))[-1], atol=CLOSE)
     np.testing.assert_allclose(logits[2, 0], toy.reference(*(x[0] for x in b))[-1], atol=CLOSE)
@@ -95,15 +98,15 @@ def test_a_slot_that_shrinks_lets_the_slabs_shrink(engine: AclEngine) -> None:
     cache = engine.kv_cache(4, 64)
     for slot, length in ((0, 3), (1, 50)):
         engine.extend(cache, slot, [length], *toy.rows(length, slot), [[]])
-    embeds, cos, sin = toy.rows(1, 8)
-    both = [np.concatenate([x, x]) for x in (embeds, cos, sin)]
+    one = toy.rows(1, 8)
+    both = [np.concatenate([x, x]) for x in one]
     engine.extend(cache, 0, [1, 1], *both, [[0], [0]])
     assert cache.stride == 64
     cache.truncate(1, 0)
     logits = engine.extend(cache, 0, [1, 1], *both, [[0], [0]])
     assert cache.stride == 32
     rows = toy.rows(3, 0)
-    whole = [np.concatenate([x[0], y[0], y[0]]) for x, y in zip(rows, (embeds, cos, sin))]
+    whole = [np.concatenate([x[0], y[0], y[0]]) for x, y in zip(rows, one, strict=True)]
     np.testing.assert_allclose(logits[0, 0], toy.reference(*whole)[-1], atol=CLOSE)
 
 
@@ -145,8 +148,8 @@ def test_in_half_precision_rows_shorter_than_64_bytes_apart_still_fit(
     ("change", "said"),
     [
         ({"first_slot": 1}, "slots 1..1 of a cache with 1"),
-        ({"counts": [9]}, r"llm.embeds: shape \(1, 4, 24\).*want \(1, 9, 24\)"),
-        ({"cos": np.zeros((1, 4, 3), np.float32)}, r"llm.cos: shape \(1, 4, 3\)"),
+        ({"counts": [9]}, r"embeds: shape \(1, 4, 24\).*want \(1, 9, 24\)"),
+        ({"cos": np.zeros((1, 4, 3), np.float32)}, r"cos: shape \(1, 4, 3\)"),
         ({"select": [[4]]}, r"select \[4\] is not within 4 rows"),
         ({"select": [[0], [1]]}, "one equal length for each"),
     ],
@@ -192,7 +195,7 @@ def test_nan_in_the_logits_is_an_error_and_a_new_cache_is_clean(
 ) -> None:
     cache = engine.kv_cache(1, 64)
     machine.faults.inject("device.execute", kind="nan")
-    with pytest.raises(NumericFault, match="llm.logits: .* are NaN"):
+    with pytest.raises(NumericFault, match=r"llm\.logits: .* are NaN"):
         engine.extend(cache, 0, [4], *toy.rows(4), [[3]])
     cache.close()
     assert engine.degraded is None

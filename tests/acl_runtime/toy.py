@@ -98,9 +98,7 @@ def _compile(folder: Path, spec: GraphSpec, graph: Any, soc: str) -> GraphFile:
     model = helper.make_model(graph, opset_imports=opset, ir_version=9)
     source.write_bytes(model.SerializeToString())
     shapes = {t.name: tuple(d if isinstance(d, int) else -1 for d in t.shape) for t in spec.inputs}
-    gears = tuple(
-        tuple(map(int, gear.split(","))) for gear in spec.atc_dynamic_dims().split(";")
-    )
+    gears = tuple(tuple(map(int, gear.split(","))) for gear in spec.atc_dynamic_dims().split(";"))
     compile_model(Request(source, target, soc, shapes, "dims", gears, precision="origin"))
     source.unlink()
     data = target.read_bytes()

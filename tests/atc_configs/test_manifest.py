@@ -35,7 +35,7 @@ def test_what_is_written_is_read_and_rebuilds_its_contract(tmp_path: Path) -> No
 
 def test_a_bundle_of_another_contract_is_refused_with_the_remedy(tmp_path: Path) -> None:
     dataclasses.replace(manifest(), digest="0" * 64).write(tmp_path)
-    with pytest.raises(ManifestError, match="contract 000000000000.*hyocr compile"):
+    with pytest.raises(ManifestError, match=r"contract 000000000000.*hyocr compile"):
         read_manifest(tmp_path).contract()
 
 
