@@ -22,7 +22,7 @@ from host_pipeline.parse.markdown import parse_markdown
 from host_pipeline.parse.repetition import trim_repetition
 from host_pipeline.parse.spotting import parse_spotting
 from host_pipeline.parse.values import check_value
-from host_pipeline.result import FinishReason, Line, Notice
+from host_pipeline.result import Field, FinishReason, Line, Notice
 from host_pipeline.tasks import Form, Task
 
 __all__ = [
@@ -65,9 +65,9 @@ def parse_answer(
         finish_reason = "repetition"
     mapper = BoxMapper(to_page, page_size)
     if not text.strip():
-        answer = Answer(warnings=(Notice("empty_answer", "the model answered nothing"),))
+        answer = _nothing(specs, "empty_answer", "the model answered nothing")
     elif _NO_TEXT.fullmatch(text.strip()):
-        answer = Answer(warnings=(Notice("no_text", "the model found no text in the picture"),))
+        answer = _nothing(specs, "no_text", "the model found no text in the picture")
     else:
         answer = _PARSERS[task.form](text, mapper, specs)
     warnings = [*answer.warnings, *mapper.notices()]
@@ -78,6 +78,11 @@ def parse_answer(
         message = f"{len(answer.unparsed)} parts of the answer have no place; see `unparsed`"
         warnings.append(Notice("unparsed", message))
     return dataclasses.replace(answer, warnings=tuple(warnings), finish_reason=finish_reason)
+
+
+def _nothing(specs: tuple[FieldSpec, ...], code: str, text: str) -> Answer:
+    fields = tuple(Field(spec.name) for spec in specs)
+    return Answer(fields=fields, warnings=(Notice(code, text),))
 
 
 def _parse_text(raw: str) -> Answer:

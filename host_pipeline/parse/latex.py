@@ -70,7 +70,8 @@ def balance(formula: str) -> tuple[str, list[str]]:
         formula = formula.lstrip()[1:].lstrip()
         repairs.append("a leading alignment mark")
     open_: list[str] = []
-    surplus = missing_left = 0
+    surplus: list[int] = []
+    missing_left = 0
     for token in _TOKEN.finditer(formula):
         kind, name = token[0], token[1]
         if kind == "{" or kind.startswith("\\left"):
@@ -82,14 +83,17 @@ def balance(formula: str) -> tuple[str, list[str]]:
             if closer in open_:
                 _close(open_, closer, repairs)
             elif kind == "}":
-                surplus += 1
+                surplus.append(token.start())
             elif name is None:
                 missing_left += 1
             else:
                 repairs.append("an \\end without its \\begin (kept)")
     formula = _without_surplus(formula, surplus, repairs)
     if open_:
-        formula = formula.rstrip() + "".join(reversed(open_))
+        formula = formula.rstrip()
+        # A backslash at the cut would make "\\}" of the brace that is to close.
+        backslashes = len(formula) - len(formula.rstrip("\\"))
+        formula += " " * (backslashes % 2) + "".join(reversed(open_))
         repairs.append("missing ends")
     if missing_left:
         formula = r"\left." * missing_left + " " + formula
@@ -105,11 +109,11 @@ def _close(open_: list[str], closer: str, repairs: list[str]) -> None:
     del open_[at:]
 
 
-def _without_surplus(formula: str, count: int, repairs: list[str]) -> str:
-    while count and formula.rstrip().endswith("}") and not formula.rstrip().endswith(r"\}"):
-        formula = formula.rstrip()[:-1]
-        count -= 1
+def _without_surplus(formula: str, surplus: list[int], repairs: list[str]) -> str:
+    """`formula` without those of its `surplus` braces (their places) that end it."""
+    while surplus and surplus[-1] == len(formula.rstrip()) - 1:
+        formula = formula[: surplus.pop()]
         repairs.append("a surplus closing brace")
-    if count:
+    if surplus:
         repairs.append("a surplus closing brace (kept)")
     return formula

@@ -28,8 +28,7 @@ from host_pipeline.result import Line, Notice, Table
 
 _FENCE_OPEN = re.compile(r" {0,3}(`{3,}|~{3,})[^`\n]*")
 _MATH = re.compile(r"\$\$.*?\$\$|\\\[.*?\\\]|\$[^$\n]+\$", re.DOTALL)
-_REGION = r"\([0-9]{1,4},[0-9]{1,4}\)(?:,\([0-9]{1,4},[0-9]{1,4}\))+"
-_REGIONS_AT_END = re.compile(rf"(?:[ \t,，]*{_REGION})+[ \t]*$")
+_REGION = re.compile(r"\([0-9]{1,4},[0-9]{1,4}\)(?:,\([0-9]{1,4},[0-9]{1,4}\))+")
 _TAG_LIKE = re.compile(r"<(?=[A-Za-z/!?])")
 _SAFE_TAG = re.compile(r"</?(?:sub|sup)>|<br ?/?>", re.IGNORECASE)
 _CAPTION = re.compile(r"<caption>.*?</caption>", re.DOTALL)
@@ -126,19 +125,31 @@ def _read_lines(text: str, parts: _Parts) -> None:
         return
     masked, formulas = _masked(text, parts)
     for line in masked.split("\n"):
-        found = _REGIONS_AT_END.search(line)
-        if found is None:
+        before, regions = _split_regions(line)
+        if not regions:
             parts.blocks.append(_unmasked(line, formulas))
             parts.only_regions &= not line.strip()
             continue
-        before = _unmasked(line[: found.start()].rstrip(), formulas)
+        before = _unmasked(before, formulas)
         if before.strip():
             parts.blocks.append(before)
             parts.only_regions = False
-        for index, region in enumerate(re.finditer(_REGION, found[0])):
-            quad = parts.mapper.quad(points_in(region[0]))
+        for index, region in enumerate(regions):
+            quad = parts.mapper.quad(points_in(region))
             own_text = html.unescape(before.strip()) if index == 0 else ""
             parts.lines.append(Line(own_text, quad, kind="text" if own_text else "figure"))
+
+
+def _split_regions(line: str) -> tuple[str, list[str]]:
+    """The text of `line` before the regions that end it, and those regions."""
+    regions: list[str] = []
+    end = len(line.rstrip(" \t"))
+    for region in reversed(list(_REGION.finditer(line))):
+        if region.end() != end:
+            break
+        regions.insert(0, region[0])
+        end = len(line[: region.start()].rstrip(" \t,，"))
+    return line[:end], regions
 
 
 def _masked(text: str, parts: _Parts) -> tuple[str, list[str]]:

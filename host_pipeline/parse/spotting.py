@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from host_pipeline.parse.answer import Answer
@@ -28,9 +29,10 @@ from host_pipeline.parse.json_text import decode_items
 from host_pipeline.result import Line, Notice
 
 _JSON_BOX = re.compile(r'"(?:box|bbox)"\s*:')
-_TAG = re.compile(r"<ref>(?P<text>.*?)</ref>|<quad>(?P<quad>.*?)</quad>", re.DOTALL)
+_TAG = re.compile(r"<(/?)(ref|quad)>")
 _POS = re.compile(r"<pos_(?:[xy]_?)?(-?[0-9]+)>")
 _ONLY_MARKS = re.compile(r"[(),\s]*")
+_CUT_LENGTH = 40  # characters of half a box; a search from every "(" of a page takes minutes
 _CUT_POINT = re.compile(r"\((?:\s*-?[0-9]{1,4}(?:\s*,\s*(?:-?[0-9]{1,4}\)?)?)?)?[\s,(]*\Z")
 
 
@@ -63,7 +65,7 @@ def _parse_points(raw: str, mapper: BoxMapper) -> Answer:
         else:
             lines.append(Line(text.strip(), mapper.quad(points)))
     tail = raw[position:].strip()
-    if not lines and not unparsed and tail and not _CUT_POINT.search(tail):
+    if not lines and not unparsed and tail and not _CUT_POINT.search(tail[-_CUT_LENGTH:]):
         return _without_boxes(tail)
     return _answer(lines, [*unparsed, tail])
 
@@ -78,30 +80,52 @@ def _parse_tags(raw: str, mapper: BoxMapper) -> Answer:
     """Forms 1 and 2; the first tag tells whether each text comes before or after its quad."""
     lines: list[Line] = []
     unparsed: list[str] = []
-    first: re.Match[str] | None = None
-    text_first = raw.find("<ref>") >= 0 and (
-        raw.find("<quad>") < 0 or raw.find("<ref>") < raw.find("<quad>")
-    )
-    position = 0
-    for tag in _TAG.finditer(raw):
-        unparsed.append(raw[position : tag.start()].strip())
-        position = tag.end()
-        is_text = tag["text"] is not None
-        if is_text == text_first:
-            unparsed += [first[0]] if first else []
-            first = tag
-        elif first is None:
-            unparsed.append(tag[0])
+    leading = ""  # the tag name that each pair begins with
+    first: _Element | None = None
+    for element in _elements(raw):
+        leading = leading or element.tag
+        if element.tag == leading:
+            unparsed += [first.source] if first else []
+            first = element
+        elif first is None or not element.tag:
+            unparsed.append(element.source)
         else:
-            text, quad = (first, tag) if text_first else (tag, first)
-            box = mapper.quad(_tag_points(quad["quad"]))
-            if box is None or not text["text"].strip():
-                unparsed.append(first[0] + tag[0])
+            text, quad = (first, element) if leading == "ref" else (element, first)
+            box = mapper.quad(_tag_points(quad.content))
+            if box is None or not text.content.strip():
+                unparsed.append(first.source + element.source)
             else:
-                lines.append(Line(text["text"].strip(), box))
+                lines.append(Line(text.content.strip(), box))
             first = None
-    unparsed += [first[0]] if first else []
-    return _answer(lines, [*unparsed, raw[position:].strip()])
+    unparsed += [first.source] if first else []
+    return _answer(lines, unparsed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Element:
+    """`<tag>content</tag>` as it stands in the answer (`source`); tag "" is text outside."""
+
+    tag: str
+    content: str
+    source: str
+
+
+def _elements(raw: str) -> Iterator[_Element]:
+    """The complete elements of `raw` and the text between them, in one pass."""
+    position = 0
+    opening: re.Match[str] | None = None
+    for mark in _TAG.finditer(raw):
+        if not mark[1]:
+            opening = mark
+        elif opening is not None and mark[2] == opening[2]:
+            if raw[position : opening.start()].strip():
+                yield _Element("", "", raw[position : opening.start()].strip())
+            position = mark.end()
+            content = raw[opening.end() : mark.start()]
+            yield _Element(mark[2], content, raw[opening.start() : position])
+            opening = None
+    if raw[position:].strip():
+        yield _Element("", "", raw[position:].strip())
 
 
 def _tag_points(text: str) -> list[Point]:
