@@ -190,9 +190,9 @@ class Scheduler:
         counts = [len(ids) for ids in tokens]
         embeds, cos, sin = self._rows(tokens, cache.lengths[first : first + batch])
         select = [_wanted(count, max(counts)) for count in counts]
-        with _spans("decode", tickets):
+        with _spans("decode_step", tickets):
             logits = self._engine.extend(cache, first, counts, embeds, cos, sin, select)
-        with _spans("sample", tickets):
+        with _spans("sampling", tickets):
             for ticket in tickets:
                 slot = _slot_of(ticket)
                 kept = ticket.generation.accept(logits[slot - first])

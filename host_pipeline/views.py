@@ -20,12 +20,14 @@ from host_pipeline.patches import resize_native, smart_resize
 from host_pipeline.result import Notice
 from host_pipeline.tile import Tile
 
-# Canvas pixels that a printed character should be high to stay legible. Ours: a glyph of 8 pixels
-# has strokes of about one pixel; below, letters of one shape merge.
-LEGIBLE_PX = 8.0
-# Twice that is what a page gets if a budget allows it: nearer to the full resolution that the
-# vendor's own rule feeds, at a fraction of its patches on a scan.
-COMFORTABLE_PX = 16.0
+# Heights of a printed character (the median: a small letter) on the canvas, in pixels. Ours: 10 is
+# print of 10 points at 150 dpi; at 6 strokes are under a pixel wide and letters merge.
+COMFORTABLE_PX = 10.0
+LEGIBLE_PX = 6.0
+# A gear a little below comfort beats one of twice the patches, most of them padding.
+_TOLERANCE = 0.85
+# Without print to measure (a photograph, a drawing): half size, if that is smaller.
+_UNMEASURED = 0.5
 # Tiles overlap by this many character heights, so that a line is whole in one of two neighbours.
 _OVERLAP_GLYPHS = 6.0
 # A band is at least this many character heights: below, a tile would hold no paragraph.
@@ -98,20 +100,16 @@ def hugging_views(
     patch: int = 16,
     merge: int = 2,
 ) -> Views:
-    """Canvases that hug the page, on the smallest patch budget (of `budgets`, ascending) at which
-    its print is comfortable to read, or the page is not shrunk at all.
+    """Canvases that hug the page, with as many patches as its print needs to be comfortable to
+    read, at most the largest of `budgets` (ascending: the sizes that a graph was compiled for).
 
-    Where the largest leaves it illegible: "grid" cuts it into overlapping tiles, "bands" only
+    Where even that leaves it illegible: "grid" cuts it into overlapping tiles, "bands" only
     across (a line is never cut), None shrinks it; what is lost is said in a notice."""
     height, width = pixels.shape[:2]
     glyph = glyph_height(pixels)
-    wanted = 0.5 if glyph is None else min(1.0, COMFORTABLE_PX / glyph)
+    wanted = _UNMEASURED if glyph is None else min(1.0, COMFORTABLE_PX / glyph)
+    boxed = _hug(pixels, _budget_for(height, width, wanted, budgets, patch, merge), patch, merge)
     needed = 0.0 if glyph is None else min(1.0, LEGIBLE_PX / glyph)
-    for budget in budgets:
-        canvas = canvas_for(height, width, budget, patch, merge)
-        boxed = letterbox(pixels, canvas.height, canvas.width)
-        if min(boxed.scale) >= wanted * 0.999:
-            break
     if glyph is None or min(boxed.scale) >= needed * 0.999:
         return Views((View(boxed),))
     budget_px = budgets[-1] * patch * patch / needed**2  # page pixels of a tile, bars not counted
@@ -121,8 +119,7 @@ def hugging_views(
     parts = []
     for left, top, across, down in tiles:
         part = np.ascontiguousarray(pixels[top : top + down, left : left + across])
-        size = canvas_for(down, across, budgets[-1], patch, merge)
-        parts.append(View(letterbox(part, size.height, size.width), left, top))
+        parts.append(View(_hug(part, budgets[-1], patch, merge), left, top))
     text = (
         f"read in {len(tiles)} overlapping tiles: on one canvas of {budgets[-1]} patches its print "
         f"of {glyph:.0f} px would be {glyph * min(boxed.scale):.1f} px high"
@@ -152,6 +149,23 @@ def glyph_height(pixels: NDArray[np.uint8]) -> float | None:
         return None
     median = float(np.median(down[glyphs]))
     return median / shrink
+
+
+def _budget_for(
+    height: int, width: int, wanted: float, budgets: Sequence[int], patch: int, merge: int
+) -> int:
+    """The patches that a page takes at the scale `wanted`, but at least the smallest of `budgets`
+    (nothing is gained below), cut to the first of them that comes near it, else to the largest."""
+    cell = patch * merge
+    down, across = (math.ceil(max(1.0, side * wanted) / cell) for side in (height, width))
+    exact = max(budgets[0], down * across * merge * merge)
+    near = (b for b in budgets if b >= exact * _TOLERANCE**2)
+    return min(exact, next(near, budgets[-1]))
+
+
+def _hug(pixels: NDArray[np.uint8], budget: int, patch: int, merge: int) -> Letterboxed:
+    size = canvas_for(*pixels.shape[:2], budget, patch, merge)
+    return letterbox(pixels, size.height, size.width)
 
 
 def _tiles(

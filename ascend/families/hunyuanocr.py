@@ -155,7 +155,7 @@ class HunyuanOCR:
     def _views(self, reading: _Reading) -> Views:
         options, pixels = reading.options, reading.page.pixels
         vision, rule = self._files.dims.vision, self._files.patches
-        with span("canvas"):
+        with span("letterbox"):
             if options.resize == "native":
                 cell = vision.patch * vision.merge
                 limits = {"min_pixels": rule.min_pixels, "max_pixels": rule.max_pixels}

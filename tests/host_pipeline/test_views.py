@@ -48,18 +48,25 @@ def test_a_small_page_is_shown_as_it_is(size: tuple[int, int]) -> None:
     assert views.notices == ()
 
 
-def test_the_smallest_budget_with_comfortable_print_is_taken() -> None:
-    large = hugging_views(page(1400, 1000, 4.0, 8), LADDER, tile="bands")
-    small = hugging_views(page(1400, 1000, 0.6), LADDER, tile="bands")
-    sizes = [v.parts[0].canvas.shape[0] * v.parts[0].canvas.shape[1] // 256 for v in (large, small)]
-    assert sizes[0] <= 1200 < 4608 < sizes[1] <= 9216
-    assert large.notices == small.notices == ()
+def test_a_page_gets_the_patches_that_its_print_needs() -> None:
+    def patches(pixels: np.ndarray) -> int:
+        views = hugging_views(pixels, LADDER, tile="bands")
+        assert views.notices == () and len(views.parts) == 1
+        return views.parts[0].canvas.shape[0] * views.parts[0].canvas.shape[1] // 256
+
+    assert 1000 <= patches(page(1400, 1000, 4.0, 8)) <= 1200  # the smallest gear is filled
+    # 22 pixels high where 10 are enough: 0.45 of each side.
+    assert 1400 * 1000 / 256 * 0.4**2 < patches(page(1400, 1000, 1.0, 2)) < 2304
+    # 9 pixels are not to be shrunk, but a little for a gear that is a little too small.
+    assert patches(page(1600, 1200, 0.4)) == 1600 * 1216 // 256
+    assert 4300 < patches(page(1400, 1000, 0.4)) <= 4608
+    assert patches(page(3000, 3000, 0.9, 2)) in range(9000, 9217)
 
 
 @pytest.mark.parametrize("tile", ["bands", "grid"])
 def test_illegible_print_is_cut_into_tiles_that_cover_the_page_and_overlap(tile: str) -> None:
-    pixels = page(1800, 900, 0.5)
-    views = hugging_views(pixels, (1200,), tile=tile)  # type: ignore[arg-type]
+    pixels = page(1800, 900, 0.4)
+    views = hugging_views(pixels, (600,), tile=tile)  # type: ignore[arg-type]
     assert 1 < len(views.parts) <= MAX_TILES
     assert [n.code for n in views.notices] == ["tiled"]
     covered = np.zeros(pixels.shape[:2], int)
@@ -67,8 +74,8 @@ def test_illegible_print_is_cut_into_tiles_that_cover_the_page_and_overlap(tile:
         window = view.window
         covered[window.y0 : window.y1, window.x0 : window.x1] += 1
         rows, columns = view.canvas.shape[0] // 16, view.canvas.shape[1] // 16
-        assert rows * columns <= 1200
-        assert min(view.boxed.scale) * 11 >= 8 * 0.9
+        assert rows * columns <= 600
+        assert min(view.boxed.scale) * 11 >= 6 * 0.9
         assert view.to_page(np.array([[0.0, 0.0]]))[0] == pytest.approx((window.x0, window.y0))
     assert covered.min() == 1 and covered.max() >= 2
     if tile == "bands":
@@ -76,7 +83,7 @@ def test_illegible_print_is_cut_into_tiles_that_cover_the_page_and_overlap(tile:
 
 
 def test_what_is_not_cut_is_shrunk_with_a_notice() -> None:
-    views = hugging_views(page(1800, 900, 0.5), (1200,), tile=None)
+    views = hugging_views(page(1800, 900, 0.4), (600,), tile=None)
     assert len(views.parts) == 1
     assert [n.code for n in views.notices] == ["small_print"]
     assert "px high on the canvas" in views.notices[0].text
