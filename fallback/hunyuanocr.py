@@ -14,8 +14,7 @@ Left to the host: the patch bias (it comes inside `pos`), rotary factors, masks,
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Optional
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -30,17 +29,19 @@ MASKED = (
 Source = Callable[[str], Tensor]
 """Raw checkpoint name -> tensor, any float dtype."""
 
-MakeLinear = Callable[[Tensor, Optional[Tensor]], nn.Module]
-"""(weight (out, in), bias (out,) or None) -> a module computing x Wᵀ + b on the last axis of a float tensor."""
+MakeLinear = Callable[[Sequence[Tensor], Sequence[Tensor]], nn.Module]
+"""(weights (out_i, in), biases (out_i,) of all or of none) -> a module that computes every x Wᵢᵀ + bᵢ
+on the last axis of a float tensor and concatenates them: projections of one input are one product."""
 
 
-def dense_linear(weight: Tensor, bias: Tensor | None) -> nn.Module:
+def dense_linear(weights: Sequence[Tensor], biases: Sequence[Tensor] = ()) -> nn.Module:
     """A plain float32 linear map: the exact profile, and what export traces."""
+    weight = torch.cat([w.float() for w in weights])
     with torch.device("meta"):  # no weights to fill before the real ones come
-        linear = nn.Linear(weight.shape[1], weight.shape[0], bias is not None)
-    linear.weight = nn.Parameter(weight.float(), requires_grad=False)
-    if bias is not None:
-        linear.bias = nn.Parameter(bias.float(), requires_grad=False)
+        linear = nn.Linear(weight.shape[1], weight.shape[0], bool(biases))
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    if biases:
+        linear.bias = nn.Parameter(torch.cat([b.float() for b in biases]), requires_grad=False)
     return linear
 
 
@@ -81,47 +82,40 @@ class LayerNorm(nn.Module):
 class VisionAttention(nn.Module):
     """Every patch of one page attends to every other; there is no rotary embedding here.
 
-    query_rows: queries handled at a time on the CPU, so that N² scores never exist at once. An export sets
-    `query_blocks` instead: a fixed number of equal blocks, because a traced loop cannot depend on N.
+    query_blocks: an export sets how many equal blocks of queries are traced, so that N² scores never
+    exist at once; 0 on the CPU, where the fused attention never holds them.
     """
 
     def __init__(self, w: Source, prefix: str, v: VisionDims, linear: MakeLinear) -> None:
         super().__init__()
         self.heads, self.head_dim = v.heads, v.hidden // v.heads
         self.scale = self.head_dim**-0.5
-        self.q_proj = _linear(w, prefix + "q_proj", linear)
-        self.k_proj = _linear(w, prefix + "k_proj", linear)
-        self.v_proj = _linear(w, prefix + "v_proj", linear)
-        self.o_proj = _linear(w, prefix + "o_proj", linear)
-        self.query_rows = 512
+        self.qkv_proj = _linear(w, [prefix + f"{p}_proj" for p in "qkv"], linear)
+        self.o_proj = _linear(w, [prefix + "o_proj"], linear)
         self.query_blocks = 0
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        q = self._heads(self.q_proj(x) * self.scale)  # (H, N, D)
-        k = self._heads(self.k_proj(x)).transpose(1, 2)  # (H, D, N)
-        v = self._heads(self.v_proj(x))  # (H, N, D)
-        parts: list[Tensor] = []
+        sizes = [x.shape[0], 3 * self.heads, self.head_dim]
+        qkv = _reshape(self.qkv_proj(x), [0, 3 * self.heads, self.head_dim], sizes)
+        qkv = qkv.transpose(0, 1)  # (3·H, N, D)
+        q, k, v = qkv[: self.heads], qkv[self.heads : 2 * self.heads], qkv[2 * self.heads :]
         if self.query_blocks > 0:
-            shape = [0, self.query_blocks, -1, self.head_dim]
-            blocks = _reshape(q, shape, self._block_sizes(q))
-            for i in range(self.query_blocks):
-                parts.append(self._attend(blocks[:, i], k, v, mask))
+            mixed = self._in_blocks(q, k, v, mask)
         else:
-            for start in range(0, q.shape[1], self.query_rows):
-                parts.append(self._attend(q[:, start : start + self.query_rows], k, v, mask))
-        mixed = torch.cat(parts, dim=1).transpose(0, 1)  # (N, H, D)
+            wide = mask.expand(x.shape[0], -1)
+            mixed = F.scaled_dot_product_attention(q[None], k[None], v[None], wide)[0]
+        mixed = mixed.transpose(0, 1)  # (N, H, D)
         return self.o_proj(_reshape(mixed, [0, self.heads * self.head_dim], [x.shape[0], -1]))
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        scores = torch.matmul(q, k).float() + mask.float()
-        return torch.matmul(torch.softmax(scores, -1).to(v.dtype), v)
-
-    def _heads(self, x: Tensor) -> Tensor:
-        sizes = [x.shape[0], self.heads, self.head_dim]
-        return _reshape(x, [0, self.heads, self.head_dim], sizes).transpose(0, 1)
-
-    def _block_sizes(self, q: Tensor) -> list[int]:
-        return [self.heads, self.query_blocks, q.shape[1] // self.query_blocks, self.head_dim]
+    def _in_blocks(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        sizes = [self.heads, self.query_blocks, q.shape[1] // self.query_blocks, self.head_dim]
+        blocks = _reshape(q * self.scale, [0, self.query_blocks, -1, self.head_dim], sizes)
+        keys = k.transpose(1, 2)
+        parts: list[Tensor] = []
+        for i in range(self.query_blocks):
+            scores = torch.matmul(blocks[:, i], keys).float() + mask.float()
+            parts.append(torch.matmul(torch.softmax(scores, -1).to(v.dtype), v))
+        return torch.cat(parts, dim=1)  # (H, N, D)
 
 
 class VisionBlock(nn.Module):
@@ -132,8 +126,8 @@ class VisionBlock(nn.Module):
         self.input_layernorm = _layer_norm(w, prefix + "input_layernorm", v.eps)
         self.self_attn = VisionAttention(w, prefix + "self_attn.", v, linear)
         self.post_attention_layernorm = _layer_norm(w, prefix + "post_attention_layernorm", v.eps)
-        self.dense_h_to_4h = _linear(w, prefix + "mlp.dense_h_to_4h", linear)
-        self.dense_4h_to_h = _linear(w, prefix + "mlp.dense_4h_to_h", linear)
+        self.dense_h_to_4h = _linear(w, [prefix + "mlp.dense_h_to_4h"], linear)
+        self.dense_4h_to_h = _linear(w, [prefix + "mlp.dense_4h_to_h"], linear)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), mask)
@@ -149,15 +143,16 @@ class Vision(nn.Module):
         v, p = dims.vision, "vit.perceive."
         self.merged = v.merge * v.merge * v.hidden
         patch = w("vit.embeddings.patch_embedding.weight")
-        self.patch_embedding = dense_linear(patch.reshape(v.hidden, v.patch_width), None)
+        self.patch_embedding = dense_linear([patch.reshape(v.hidden, v.patch_width)])
         self.layers = nn.ModuleList(
             VisionBlock(w, f"vit.layers.{i}.", v, linear) for i in range(v.layers)
         )
         self.before_rms = RMSNorm(w(p + "before_rms.weight"), v.eps)
         # The strided convolution over one block is a matrix product once the block's patches are neighbours.
         merge = w(p + "proj.0.weight").permute(0, 2, 3, 1).reshape(-1, self.merged)
-        self.merge = linear(merge, w(p + "proj.0.bias"))
-        self.project = linear(*fold_projection(w))
+        self.merge = linear([merge], [w(p + "proj.0.bias")])
+        weight, bias = fold_projection(w)
+        self.project = linear([weight], [bias])
         self.after_rms = RMSNorm(w(p + "after_rms.weight"), v.eps)
 
     def forward(self, patches: Tensor, pos: Tensor, mask: Tensor) -> Tensor:
@@ -197,10 +192,8 @@ class Attention(nn.Module):
         self.heads, self.kv_heads, self.head_dim = t.heads, t.kv_heads, t.head_dim
         self.group = t.heads // t.kv_heads
         self.blocked = False
-        self.q_proj = _linear(w, prefix + "q_proj", linear, bias=False)
-        self.k_proj = _linear(w, prefix + "k_proj", linear, bias=False)
-        self.v_proj = _linear(w, prefix + "v_proj", linear, bias=False)
-        self.o_proj = _linear(w, prefix + "o_proj", linear, bias=False)
+        self.qkv_proj = _linear(w, [prefix + f"{p}_proj" for p in "qkv"], linear, bias=False)
+        self.o_proj = _linear(w, [prefix + "o_proj"], linear, bias=False)
         query = w(prefix + "query_layernorm.weight").float() * t.head_dim**-0.5
         key = w(prefix + "key_layernorm.weight").float()
         both = torch.cat([query.expand(t.heads, -1), key.expand(t.kv_heads, -1)])
@@ -222,13 +215,13 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the mixed rows (B, Q, C) and the new cache rows (B, Q, K·D) twice."""
         B, Q, D = x.shape[0], x.shape[1], self.head_dim
-        qk = torch.cat([self.q_proj(x), self.k_proj(x)], -1)
-        qk = _reshape(qk, [0, 0, self.heads + self.kv_heads, D], [B, Q, -1, D])
+        width, both = self.kv_heads * D, self.heads + self.kv_heads
+        qkv = self.qkv_proj(x)
+        qk = _reshape(qkv[..., : both * D], [0, 0, both, D], [B, Q, both, D])
         qk = self.qk_norm(_rotate(qk, cos, sin))
         q, k = qk[:, :, : self.heads], qk[:, :, self.heads :]
-        width = self.kv_heads * D
         new_key = _reshape(k, [0, 0, width], [B, Q, width])
-        new_value = self.v_proj(x)
+        new_value = qkv[..., both * D :]
         v = _reshape(new_value, [0, 0, self.kv_heads, D], [B, Q, self.kv_heads, D])
         q, k, v = q.transpose(1, 2), k.permute(0, 2, 3, 1), v.transpose(1, 2)
         rows = _reshape(q, [0, self.kv_heads, -1, D], [B, self.kv_heads, self.group * Q, D])
@@ -298,9 +291,10 @@ class Layer(nn.Module):
         self.post_attention_layernorm = RMSNorm(
             w(prefix + "post_attention_layernorm.weight"), t.eps
         )
-        self.gate_proj = _linear(w, prefix + "mlp.gate_proj", linear, bias=False)
-        self.up_proj = _linear(w, prefix + "mlp.up_proj", linear, bias=False)
-        self.down_proj = _linear(w, prefix + "mlp.down_proj", linear, bias=False)
+        gate_up = [prefix + "mlp.gate_proj", prefix + "mlp.up_proj"]
+        self.gate_up_proj = _linear(w, gate_up, linear, bias=False)
+        self.down_proj = _linear(w, [prefix + "mlp.down_proj"], linear, bias=False)
+        self.inner = t.intermediate
 
     def forward(
         self,
@@ -316,21 +310,15 @@ class Layer(nn.Module):
             self.input_layernorm(x), cos, sin, past_mask, chunk_mask, past_key, past_value
         )
         x = x + y
-        y = self.post_attention_layernorm(x)
-        x = x + self.down_proj(F.silu(self.gate_proj(y)) * self.up_proj(y))
+        y = self.gate_up_proj(self.post_attention_layernorm(x))
+        x = x + self.down_proj(F.silu(y[..., : self.inner]) * y[..., self.inner :])
         return x, new_key, new_value
 
 
 class Llm(nn.Module):
     """One chunk of tokens against a read-only cache: prefill, decoding and draft checks are the same graph."""
 
-    def __init__(
-        self,
-        w: Source,
-        dims: Dims,
-        linear: MakeLinear = dense_linear,
-        head_linear: MakeLinear | None = None,
-    ) -> None:
+    def __init__(self, w: Source, dims: Dims, linear: MakeLinear = dense_linear) -> None:
         super().__init__()
         t = dims.text
         self.layers = nn.ModuleList(
@@ -338,7 +326,7 @@ class Llm(nn.Module):
         )
         self.norm = RMSNorm(w("model.norm.weight"), t.eps)
         head = "model.embed_tokens.weight" if t.tied else "lm_head.weight"
-        self.head = (head_linear or linear)(w(head), None)
+        self.head = linear([w(head)], [])
 
     def forward(
         self,
@@ -397,8 +385,9 @@ def _reshape(x: Tensor, onnx_shape: list[int], sizes: list[int]) -> Tensor:
     """x in the shape `sizes`. An ONNX export writes `onnx_shape` instead (0 keeps an axis, -1 is the rest), so the
     graph needs no Shape nodes where two axes are symbolic.
     """
-    if not torch.jit.is_scripting() and torch.onnx.is_in_onnx_export():
-        return _onnx_reshape(x, onnx_shape, sizes)
+    if not torch.jit.is_scripting():
+        if torch.onnx.is_in_onnx_export():
+            return _onnx_reshape(x, onnx_shape, sizes)
     return x.reshape(sizes)
 
 
@@ -413,8 +402,9 @@ def _onnx_reshape(x: Tensor, onnx_shape: list[int], sizes: list[int]) -> Tensor:
     return torch.onnx.ops.symbolic("Reshape", (x, target), dtype=x.dtype, shape=shape)
 
 
-def _linear(w: Source, name: str, linear: MakeLinear, bias: bool = True) -> nn.Module:
-    return linear(w(name + ".weight"), w(name + ".bias") if bias else None)
+def _linear(w: Source, names: Sequence[str], linear: MakeLinear, bias: bool = True) -> nn.Module:
+    biases = [w(name + ".bias") for name in names] if bias else []
+    return linear([w(name + ".weight") for name in names], biases)
 
 
 def _layer_norm(w: Source, name: str, eps: float) -> LayerNorm:

@@ -1,19 +1,34 @@
 """How weights lie in memory and multiply on the CPU: the precision profiles.
 
+    fp32   exact; 4 bytes a weight
+    bf16   the checkpoint's own bytes, not copied; products in bf16 where the processor has them
+    int8   8-bit weights per output channel, 8-bit activations per row
+    int4   int8, and 4-bit weights in blocks for one-row steps (ONNX Runtime's MatMulNBits)
+
 Every map takes and gives float32 activations. Which kernel is fast depends on the processor's
-instructions, so the default profile is chosen from what PyTorch reports of it.
+instructions; what was measured stands at each class.
 """
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fallback.errors import EngineUnavailableError
 from fallback.hunyuanocr import MakeLinear, dense_linear
+from fallback.nbits import NBitsMatrix
 
 PRECISIONS = ("fp32", "bf16", "int8", "int4")
+
+# Up to this many rows a bf16 product without bf16 instructions is read row by row: beyond it one
+# float32 copy of the weights costs less (AVX2: 0.3 ms a row, 1.3 ms a copy for 4 M weights).
+_ROWS_ONE_BY_ONE = 4
 
 
 class Bf16Linear(nn.Module):
@@ -23,24 +38,95 @@ class Bf16Linear(nn.Module):
     arithmetic, which a processor without bf16 instructions does in float32 on a passing copy.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, native: bool) -> None:
+    def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor], native: bool) -> None:
         super().__init__()
-        self.weight = nn.Parameter(weight.to(torch.bfloat16), requires_grad=False)
-        self.bias = None if bias is None else nn.Parameter(bias.float(), requires_grad=False)
+        self.weights = [w.to(torch.bfloat16) for w in weights]
+        self.bias = _joined(biases)
         self.native = native
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
-        if rows.shape[0] == 1:
-            with torch.backends.mkldnn.flags(enabled=False):
-                y = F.linear(rows.to(torch.bfloat16), self.weight).float()
+        if 0 < rows.shape[0] <= (1 if self.native else _ROWS_ONE_BY_ONE):
+            single = rows.to(torch.bfloat16).split(1)
+            with _without_onednn():
+                parts = [torch.cat([F.linear(row, w) for row in single]) for w in self.weights]
         elif self.native:
-            y = F.linear(rows.to(torch.bfloat16), self.weight).float()
+            parts = [F.linear(rows.to(torch.bfloat16), w) for w in self.weights]
         else:
-            y = F.linear(rows, self.weight.float())
-        if self.bias is not None:
-            y = y + self.bias
+            parts = [F.linear(rows, w.float()) for w in self.weights]
+        y = torch.cat(parts, -1) if len(parts) > 1 else parts[0]
+        y = y.float() if self.bias is None else y.float() + self.bias
         return y.reshape(x.shape[:-1] + y.shape[-1:])
+
+
+class Int8Linear(nn.Module):
+    """Weights in 8 bits per output channel, activations in 8 bits per row, products in integers.
+
+    PyTorch's kernel takes one scale for all rows; each row is divided by its largest value first, so that
+    one loud token does not silence the others (relative error of the rest 0.94 without, 0.014 with).
+    """
+
+    def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> None:
+        super().__init__()
+        wide = torch.cat([w.float() for w in weights])
+        scale = (wide.abs().amax(1) / 127).clamp_min(1e-12)
+        codes = (wide / scale[:, None]).round_().to(torch.int8)
+        zero = torch.zeros(len(wide), dtype=torch.long)
+        with warnings.catch_warnings():  # deprecated with no successor in 2.13, which is pinned
+            warnings.filterwarnings("ignore", message=r".*quantized tensor")
+            held = torch._make_per_channel_quantized_tensor(codes, scale.double(), zero, 0)
+            self.packed = torch.ops.quantized.linear_prepack(held, None)
+        self.bias = _joined(biases)
+        self.width = len(wide)
+        # Without VNNI two 8-bit products meet in 16 bits: activations then keep 7 bits.
+        self.seven_bits = not torch.cpu._is_vnni_supported()
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, x.shape[-1])
+        top = torch.linalg.vector_norm(rows, torch.inf, -1, keepdim=True).clamp_min_(1e-12)
+        try:
+            y = torch.ops.quantized.linear_dynamic(rows / top, self.packed, self.seven_bits)
+        except RuntimeError:
+            if torch.isfinite(rows).all():
+                raise
+            y = rows.new_full((len(rows), self.width), torch.nan)  # broken numbers stay visible
+        y = y.mul_(top) if self.bias is None else torch.addcmul(self.bias, y, top)
+        return y.reshape(x.shape[:-1] + y.shape[-1:])
+
+
+class Int4Linear(nn.Module):
+    """4-bit weights for one row, 8-bit ones for many: one row is bound by memory, many are not."""
+
+    def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor], threads: int) -> None:
+        super().__init__()
+        self.many = Int8Linear(weights, biases)
+        self.one = NBitsMatrix(torch.cat([w.float() for w in weights]).numpy(), threads)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.numel() != x.shape[-1]:
+            return self.many(x)
+        y = torch.from_numpy(self.one(np.ascontiguousarray(x.reshape(1, -1).numpy())))
+        # The matrix writes every result into one buffer, and logits outlive the next step.
+        y = y.clone() if self.many.bias is None else y + self.many.bias
+        return y.reshape(x.shape[:-1] + y.shape[-1:])
+
+
+def _joined(biases: Sequence[Tensor]) -> Tensor | None:
+    return torch.cat([b.float() for b in biases]) if biases else None
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    """For one bf16 row oneDNN runs at a quarter of memory speed, PyTorch's own kernel at all of it.
+
+    Not `torch.backends.mkldnn.flags`: it warns about TF32 whenever it is entered.
+    """
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
 def has_bf16_instructions() -> bool:
@@ -48,23 +134,32 @@ def has_bf16_instructions() -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
-def bf16_linear(weight: Tensor, bias: Tensor | None) -> nn.Module:
-    return Bf16Linear(weight, bias, has_bf16_instructions())
-
-
 def default_precision() -> str:
-    return "bf16"
+    """int8 everywhere: the fastest whose cost stays near bf16's own (docs/benchmarks)."""
+    return "int8"
 
 
-def linear_for(precision: str) -> tuple[MakeLinear, MakeLinear, MakeLinear]:
-    """(text layers, vision, head): how each part's linear maps are made.
+def linear_for(precision: str, threads: int) -> tuple[MakeLinear, MakeLinear]:
+    """(vision, text): how each graph's linear maps are made.
 
-    Raises EngineUnavailableError for a precision that does not exist.
+    Raises EngineUnavailableError for a precision that does not exist or lacks a library.
     """
-    if precision == "fp32":
-        return dense_linear, dense_linear, dense_linear
-    if precision == "bf16":
-        return bf16_linear, bf16_linear, bf16_linear
-    raise EngineUnavailableError(
-        f"precision {precision!r} does not exist: one of auto, {', '.join(PRECISIONS)}"
-    )
+
+    def bf16(weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:
+        return Bf16Linear(weights, biases, native)
+
+    def int4(weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:
+        return Int4Linear(weights, biases, threads)
+
+    native = has_bf16_instructions()
+    made: dict[str, tuple[MakeLinear, MakeLinear]] = {
+        "fp32": (dense_linear, dense_linear),
+        "bf16": (bf16, bf16),
+        "int8": (Int8Linear, Int8Linear),
+        "int4": (Int8Linear, int4),
+    }
+    if precision not in made:
+        raise EngineUnavailableError(
+            f"precision {precision!r} does not exist: one of auto, {', '.join(PRECISIONS)}"
+        )
+    return made[precision]

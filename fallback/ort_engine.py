@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fallback.chunk import plan_chunk
 from fallback.errors import (
     CheckpointFormatError,
     CheckpointNotFoundError,
@@ -21,6 +23,7 @@ from fallback.errors import (
     GraphInputError,
 )
 from fallback.host_array import HostArray
+from fallback.ort_cache import OrtKVCache, run_step, step_inputs
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -47,25 +50,34 @@ class OrtEngine:
     contract: what names the graphs' inputs and outputs (`atc_configs.contract`); checked on opening when given.
     providers: ONNX Runtime's execution providers, first choice first: "CPUExecutionProvider", or, where such a build
     of ONNX Runtime is installed, "CUDAExecutionProvider", "TensorrtExecutionProvider", "CANNExecutionProvider".
-    threads: CPU threads inside one operator; None means as many as there are CPUs for this process.
+    threads: CPU threads inside one operator, for all graphs or by graph name; None (or a graph not named) means as many
+    as there are CPUs for this process. Idle threads sleep: spinning costs more CPU time than it saves.
+    parallel: how many callers may be in `run` at once (sessions are thread-safe; the cache is not).
 
     Raises EngineUnavailableError if ONNX Runtime or a provider is missing: never a silent other provider.
     """
 
     name = "ort"
     emulated = False
+    thread_safe = False
+
+    parallel: int
+    """How many `run` calls may be in flight at once."""
 
     def __init__(
         self,
         graphs: Mapping[str, bytes | str | Path],
         contract: Any | None = None,
         providers: Sequence[str | tuple[str, Mapping[str, Any]]] = ("CPUExecutionProvider",),
-        threads: int | None = None,
+        threads: int | Mapping[str, int] | None = None,
+        parallel: int = 1,
     ) -> None:
         self._contract = contract
-        self._threads = threads or available_cpus()
+        self.parallel = parallel
+        by_graph = threads if isinstance(threads, Mapping) else {}
+        self._threads = threads if isinstance(threads, int) and threads else available_cpus()
         self._sessions = {
-            name: _open_session(name, model, providers, self._threads)
+            name: _open_session(name, model, providers, by_graph.get(name, self._threads))
             for name, model in graphs.items()
         }
         self._inputs = {n: _declared(s.get_inputs()) for n, s in self._sessions.items()}
@@ -98,6 +110,50 @@ class OrtEngine:
     def empty(self, shape: Sequence[int], dtype: np.dtype | type | str) -> HostArray:
         """Zeroed memory: ONNX Runtime reads masked rows too, and they must be finite."""
         return HostArray(np.zeros(tuple(shape), dtype))
+
+    def kv_cache(self, slots: int, capacity: int) -> OrtKVCache:
+        """A zeroed cache for the open `llm` graph.
+
+        Raises GraphInputError if no such graph is open, or for an empty cache.
+        """
+        if slots < 1 or capacity < 1:
+            raise GraphInputError(f"a cache of {slots} × {capacity} rows holds nothing")
+        self._session("llm")
+        declared = self._inputs["llm"]
+        layers = sum(name.startswith("past_key.") for name in declared)
+        dtype, shape = declared["past_key.0"]
+        return OrtKVCache(layers, slots, capacity, int(shape[-1]), dtype)
+
+    def extend(
+        self,
+        cache: OrtKVCache,
+        first_slot: int,
+        counts: Sequence[int],
+        embeds: np.ndarray | HostArray,
+        cos: np.ndarray,
+        sin: np.ndarray,
+        select: Sequence[Sequence[int]],
+    ) -> np.ndarray:
+        """Appends counts[b] rows to slot first_slot + b; returns logits (B, R, V) float32.
+
+        embeds (B, Q, C), cos and sin (B, Q, D); select[b]: R rows of the chunk each.
+        """
+        session = self._session("llm")
+        rows = _host_values(embeds)
+        chunk = plan_chunk(cache.lengths, cache.capacity, first_slot, counts, rows.shape, select)
+        if not chunk.select.size:  # the graph has no gear without logits: ask for one and drop it
+            asked = [[0]] * len(counts)
+            chunk = replace(chunk, select=np.asarray(asked, np.int64))
+        seen = chunk.rows if len(counts) == 1 else cache.capacity
+        small = step_inputs(chunk, rows, cos, sin, seen)
+        small = {n: np.asarray(v, self._inputs["llm"][n][0]) for n, v in small.items()}
+        logits = np.empty((*chunk.select.shape, self._vocab()), np.float32)
+        run_step(session, cache, chunk, small, logits)
+        return logits[:, : len(select[0])]
+
+    def _vocab(self) -> int:
+        outputs = {o.name: o.shape for o in self._session("llm").get_outputs()}
+        return int(outputs["logits"][-1])
 
     def close(self) -> None:
         """Releases every session; idempotent."""
@@ -177,6 +233,7 @@ def _open_session(
         raise CheckpointNotFoundError(f"graph {name}: no file {model}")
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3  # its warnings go to stderr past our logging
     source = model if isinstance(model, bytes) else str(model)
     refused = (

@@ -63,6 +63,7 @@ class TorchEngine:
     name = "torch"
     emulated = False
     thread_safe = False
+    parallel = 1
 
     def __init__(
         self,
@@ -88,9 +89,10 @@ class TorchEngine:
         """
         checkpoint = model if isinstance(model, Checkpoint) else Checkpoint(model)
         chosen = default_precision() if precision == "auto" else precision
-        text_linear, vision_linear, head_linear = linear_for(chosen)
+        threads = threads or available_cpus()
+        vision_linear, text_linear = linear_for(chosen, threads)
         vision = Vision(checkpoint.tensor, checkpoint.dims, vision_linear).eval()
-        llm = Llm(checkpoint.tensor, checkpoint.dims, text_linear, head_linear).eval()
+        llm = Llm(checkpoint.tensor, checkpoint.dims, text_linear).eval()
         engine = cls(vision, llm, checkpoint.dims.text, {"precision": chosen}, threads)
         log.info("torch: opened %s, %s", checkpoint.folder, dict(engine.settings))
         return engine
