@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from host_pipeline.render.text import value_text
 from host_pipeline.result import Result
 
-_SPECIAL = re.compile(r"([\\`*_\[\]<>|~$])")
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|~$&])")
 # A mark at the start of a line that would begin a heading, a list, a quote or a break.
-_BLOCK_MARK = re.compile(r"^(\s*)(#{1,6}(?=\s)|[-+](?=\s|$)|[=-]{3,}$)")
-_ORDINAL = re.compile(r"^(\s*\d{1,9})([.)])(?=\s)")
+_BLOCK_MARK = re.compile(r"^(#{1,6}(?=\s|$)|[-+](?=\s|$)|:?[=-][=\s-]*:?$)")
+_ORDINAL = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
 
 
 def render_markdown(results: Iterable[Result]) -> Iterator[str]:
@@ -36,7 +36,7 @@ def page_markdown(result: Result) -> str:
 
 def escape_markdown(text: str) -> str:
     """`text` such that a Markdown renderer shows it as it is (line breaks become spaces)."""
-    flat = " ".join(text.splitlines())
+    flat = " ".join(text.splitlines()).strip()  # four leading spaces would make code of it
     flat = _SPECIAL.sub(r"\\\1", flat)
-    flat = _BLOCK_MARK.sub(r"\1\\\2", flat)
+    flat = _BLOCK_MARK.sub(r"\\\1", flat)
     return _ORDINAL.sub(r"\1\\\2", flat)
