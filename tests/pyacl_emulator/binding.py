@@ -167,6 +167,7 @@ def api(name: str, *, locked: bool = True) -> Callable[[Callable[..., Any]], Cal
                 if not always and MACHINE.phase is not READY:
                     _check_phase(name)
                 if MACHINE.faults.armed:
+                    MACHINE.local.next_task_fault = None
                     fault = MACHINE.faults.strike(name)
                     if fault is not None:
                         result = _apply_fault(name, fault, args)

@@ -41,33 +41,29 @@ class Slot:
     block: Block | None = None
     bound: Bound | None = None
 
-    def stale(self) -> bool:
-        """True when the buffer was rebound or its memory is gone."""
-        buffer, block = self.buffer, self.block
-        return (
-            buffer.address != self.address or buffer.size != self.size or block is None
-            or not block.live or not buffer.live
-        )  # fmt: skip
+    def refresh(self) -> int:
+        """Looks again at a buffer that was rebound; 0 or a code, raises on a broken rule.
 
-    def check(self) -> int:
-        """Checks the buffer and remembers it; returns 0 or a code, raises on a broken rule."""
-        buffer, name = self.buffer, f"{self.side} {self.tensor.name}"
-        slack = _SLACK if self.side == "input" else 0
-        if buffer.size + slack < self.need:
-            return MACHINE.report(
-                MISMATCH,
-                f"E13025: {name}: the buffer has {buffer.size} bytes, {self.need} are needed",
-            )
-        block = span(buffer, self.need, name, self.device)
-        host = block.host + (buffer.address - block.address)
-        kind = DTYPES[self.tensor.dtype][0]
-        self.address, self.size, self.block = buffer.address, buffer.size, block
-        self.bound = Bound(self.tensor.source, kind, self.shape, host, self.need)
+        A buffer that moved inside the block where it was (a row of a cache) needs no search.
+        """
+        buffer, block, need = self.buffer, self.block, self.need
+        address, size = buffer.address, buffer.size
+        if not (
+            block is not None and block.live and buffer.live and size >= need
+            and block.address <= address and address + need <= block.address + block.size
+        ):  # fmt: skip
+            slack = _SLACK if self.side == "input" else 0
+            name = f"{self.side} {self.tensor.name}"
+            if size + slack < need:
+                return MACHINE.report(
+                    MISMATCH, f"E13025: {name}: the buffer has {size} bytes, {need} are needed"
+                )
+            block = span(buffer, need, name, self.device)
+        self.address, self.size, self.block = address, size, block
+        host = block.host + (address - block.address)
+        tensor = self.tensor
+        self.bound = Bound(tensor.source, DTYPES[tensor.dtype][0], self.shape, host, need)
         return 0
-
-    @property
-    def range(self) -> Range:
-        return self.address, self.address + self.need
 
 
 @dataclass(slots=True, eq=False)
@@ -197,15 +193,24 @@ def _plan(model: Model, source: Dataset, target: Dataset, gear: Gear | None) -> 
 
 
 def _refresh(slots: list[Slot]) -> tuple[bool, int]:
-    """(whether anything changed, code) after checking the stale slots."""
+    """(whether anything changed, code) after looking at what was rebound or freed."""
     changed = False
     for slot in slots:
-        if slot.stale():
-            problem = slot.check()
-            if problem:
-                return True, problem
-            changed = True
+        buffer, block = slot.buffer, slot.block
+        if (
+            block is not None and slot.address == buffer.address and slot.size == buffer.size
+            and block.live and buffer.live
+        ):  # fmt: skip
+            continue
+        problem = slot.refresh()
+        if problem:
+            return True, problem
+        changed = True
     return changed, 0
+
+
+def _ranges(slots: list[Slot]) -> tuple[Range, ...]:
+    return tuple([(slot.address, slot.address + slot.need) for slot in slots])
 
 
 def _hidden(plan: Plan, device: int) -> Bound:
@@ -240,12 +245,12 @@ def bind(model: Model, inputs: int, outputs: int, *, blocking: bool) -> Bindings
     hidden = None if plan.gear is None else _hidden(plan, model.device.index)
     if read or not plan.reads or hidden != plan.hidden:
         plan.hidden = hidden
-        plan.reads = tuple(slot.range for slot in plan.inputs)
+        plan.reads = _ranges(plan.inputs)
         if hidden is not None:
             start = source.buffers[-1].address
             plan.reads += ((start, start + hidden.nbytes),)
     if written or not plan.writes:
-        plan.writes = tuple(slot.range for slot in plan.outputs)
+        plan.writes = _ranges(plan.outputs)
     if MACHINE.settings.alias != "allow":
         _check_alias(plan.reads, plan.writes)
     return Bindings(plan.gear, hidden, [s.bound for s in plan.inputs if s.bound],
@@ -269,7 +274,7 @@ def bind_range(model: Model, inputs: int, outputs: int) -> tuple[Bindings, Datas
     if problem:
         return problem
     bound = [slot.bound for slot in slots if slot.bound]
-    return Bindings(None, None, bound, [], tuple(slot.range for slot in slots), ()), target
+    return Bindings(None, None, bound, [], _ranges(slots), ()), target
 
 
 def _allocate(slots: list[Slot], *, blocking: bool) -> int:

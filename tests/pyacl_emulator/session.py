@@ -9,8 +9,7 @@ fp32 accumulation and fp16 storage does. ONNX Runtime's own fp16 would skip roun
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +20,7 @@ _KEEP_BYTES = 64 << 20
 _CACHE: OrderedDict[tuple[tuple[int, ...], int], Program] = OrderedDict()
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """A tensor at a host address: its ONNX name, NumPy type name, shape and bytes."""
 
     name: str
