@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections.abc import Iterable
 
 from host_pipeline.tasks import ALIASES, TASKS, Task, task
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="everything about each task, as JSON")
+    parser.add_argument("--markdown", action="store_true", help="the table as the README has it")
     parser.add_argument("task", nargs="?", metavar="TASK", help="only this task, in full")
 
 
@@ -19,6 +21,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         rows = [{**dataclasses.asdict(t), "aliases": aliases_of(t)} for t in chosen]
         print(json.dumps(rows, ensure_ascii=False, indent=2))
+    elif args.markdown:
+        print(markdown_table(chosen))
     elif args.task:
         print(_card(chosen[0]))
     else:
@@ -29,6 +33,16 @@ def run(args: argparse.Namespace) -> int:
 def aliases_of(task: Task) -> list[str]:
     """The other names that mean `task`."""
     return [alias for alias, name in ALIASES.items() if name == task.name]
+
+
+def markdown_table(tasks: Iterable[Task]) -> str:
+    """`tasks` as a Markdown table: name, what it gives, the instruction and its meaning."""
+    rows = ["| Task | Gives | Instruction | In English |", "| --- | --- | --- | --- |"]
+    for one in tasks:
+        names = ", ".join(f"`{name}`" for name in (one.name, *aliases_of(one)))
+        cells = (names, one.title, one.instruction, one.english)
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows)
 
 
 def _rows(tasks: list[Task]) -> list[str]:

@@ -123,6 +123,13 @@ def test_the_command_prints_json_for_programs(capsys):
     assert rows[3]["instruction"] == TASKS["spotting_hunyuan"].instruction
 
 
+def test_the_command_prints_the_table_for_the_readme(capsys):
+    assert main(["tasks", "--markdown"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert len(rows) == 2 + len(TASKS) and all(row.count(" | ") == 3 for row in rows)
+    assert "`spotting_hunyuan`, `spotting`" in rows[5]
+
+
 def test_the_command_shows_one_task_in_full(capsys):
     assert main(["tasks", "kie"]) == 0
     assert "--schema FILE" in capsys.readouterr().out
