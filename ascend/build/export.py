@@ -230,7 +230,7 @@ def _graph_report(
         "file": path.name,
         "sha256": graph_sha256(path),
         "kept": list(keep),
-        "parity": parity.summary(rows).to_dict(),
+        "parity": parity.worst(figures for _, figures in rows).to_dict(),
         "gears": [{"gear": dict(gear), **figures.to_dict()} for gear, figures in rows],
     }
 

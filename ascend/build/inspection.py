@@ -5,6 +5,8 @@ Knows .om, .onnx, bundles, exported folders and HunyuanOCR checkpoints.
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from math import prod
@@ -90,7 +92,27 @@ def _bundle(path: Path, manifest: Manifest) -> Facts:
 
 def _om(path: Path) -> Facts:
     om = read_om(path)
-    return {"kind": "om", "this_device": _this_device(om.soc_version), **_om_facts(om)}
+    facts = {"kind": "om", "this_device": _this_device(om.soc_version), **_om_facts(om)}
+    return facts | _from_command(om.command or "")
+
+
+def _from_command(command: str) -> Facts:
+    """Inputs, gears and precision as the model's own ATC call states them."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # a quote that was cut with the text
+        words = command.split()
+    options = dict(word[2:].split("=", 1) for word in words if re.match(r"--\w+=", word))
+    inputs = [part.rpartition(":") for part in options.get("input_shape", "").split(";") if part]
+    gears = [name for name in options if name.startswith("dynamic_")]
+    return {
+        "precision_mode": options.get("precision_mode_v2") or options.get("precision_mode"),
+        "inputs": [{"name": name, "shape": dims.split(",")} for name, _, dims in inputs],
+        "gear_kind": gears[0] if gears else "static",
+        "gears": options[gears[0]].split("," if gears[0] == "dynamic_batch_size" else ";")
+        if gears
+        else [],
+    }
 
 
 def _om_facts(om: OmFile) -> Facts:

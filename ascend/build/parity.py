@@ -68,13 +68,13 @@ def compare(got: Mapping[str, NDArray[Any]], wanted: Mapping[str, NDArray[Any]])
 
     Raises ParityError for a missing or misshapen one.
     """
-    worst = Figures(0.0, 0.0, 1.0, 1.0)
+    rows = []
     for name, reference in wanted.items():
         if name not in got or got[name].shape != reference.shape:
             shape = got[name].shape if name in got else "nothing"
             raise ParityError(f"output {name}: wanted {reference.shape}, got {shape}")
-        worst = _worse(worst, _figures(got[name], reference))
-    return worst
+        rows.append(_figures(got[name], reference))
+    return worst(rows)
 
 
 def measure(
@@ -103,12 +103,12 @@ def check(graph: str, rows: Iterable[tuple[Mapping[str, int], Figures]], bound: 
             raise ParityError(f"{graph} at gear {_text(gear)}: {refusal}")
 
 
-def summary(rows: Iterable[tuple[Mapping[str, int], Figures]]) -> Figures:
-    """The worst of the rows."""
-    worst = Figures(0.0, 0.0, 1.0, 1.0)
-    for _, figures in rows:
-        worst = _worse(worst, figures)
-    return worst
+def worst(figures: Iterable[Figures]) -> Figures:
+    """The worst of each figure."""
+    result = Figures(0.0, 0.0, 1.0, 1.0)
+    for one in figures:
+        result = _worse(result, one)
+    return result
 
 
 def _figures(got: NDArray[Any], wanted: NDArray[Any]) -> Figures:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 _MOST_ROWS = 12
+_MOST_CHARACTERS = 200
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +41,7 @@ def _lines(facts: Mapping[str, Any], indent: str) -> Iterator[str]:
         elif isinstance(value, list) and isinstance(value[0], Mapping):
             yield from _table(name, value, indent)
         elif isinstance(value, list):
-            yield f"{indent}{name:<16} {', '.join(map(str, value))}"
+            yield f"{indent}{name:<16} {_cut(', '.join(map(str, value)))}"
         else:
             yield f"{indent}{name:<16} {_word(name, value)}"
 
@@ -67,7 +68,13 @@ def _word(name: str, value: Any) -> str:
         return f"{value / 2**20:.1f} MiB" if value >= 2**20 else f"{value} B"
     if isinstance(value, float):
         return f"{value:.6g}"
-    return str(value)
+    return _cut(str(value))
+
+
+def _cut(text: str) -> str:
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    return f"{text[:_MOST_CHARACTERS]}... (--json shows all {len(text)} characters)"
 
 
 def _is_flat(value: Mapping[str, Any]) -> bool:
