@@ -56,15 +56,11 @@ class Sampling:
 
 
 # The vendor's own clients: 1.5 inference/vLLM/infer_vllm_client.py (its cap is 32768), 1.0
-# run_hy_ocr.py; `recipe-1.0` is the older of the two published settings with the value that the
-# generation_config.json of 1.0 carries. top_k 1 makes both of 1.0 greedy.
+# run_hy_ocr.py (top_k 1 makes it greedy; the vLLM recipe repeats it).
 PROFILES: Mapping[str, Sampling] = MappingProxyType(
     {
         "official-1.5": Sampling(repetition_penalty=1.08, max_tokens=32768),
         "official-1.0": Sampling(top_k=1, top_p=0.95, max_tokens=16384),
-        "generation-config-1.0": Sampling(
-            top_k=1, top_p=0.95, repetition_penalty=1.03, max_tokens=16384
-        ),
     }
 )
 

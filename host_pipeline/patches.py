@@ -84,7 +84,9 @@ def make_patches(
         raise ValueError(f"canvas {width}x{height}: both sides must be multiples of {block}")
     levels = (np.arange(256, dtype=np.float64) * rescale).astype(np.float32)[:, None]
     table = (levels - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)  # (256, 3)
-    values = np.stack([table[:, c][canvas[:, :, c]] for c in range(3)])  # (3, H, W)
+    values = np.empty((3, height, width), np.float32)
+    for channel in range(3):
+        values[channel] = table[:, channel][canvas[:, :, channel]]
     blocks = values.reshape(3, height // block, merge, patch, width // block, merge, patch)
     # (3, by, my, y, bx, mx, x) -> (by, bx, my, mx, 3, y, x)
     return blocks.transpose(1, 4, 2, 5, 0, 3, 6).reshape(-1, 3 * patch * patch)

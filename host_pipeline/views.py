@@ -132,7 +132,7 @@ def glyph_height(pixels: NDArray[np.uint8]) -> float | None:
 
     Connected components of the locally thresholded page, of the size and shape of characters."""
     height, width = pixels.shape[:2]
-    shrink = min(1.0, _SAMPLE_SIDE / max(height, width))
+    shrink: float = min(1.0, _SAMPLE_SIDE / max(height, width))
     grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
     if shrink < 1:
         size = (max(1, round(width * shrink)), max(1, round(height * shrink)))
@@ -164,7 +164,8 @@ def _budget_for(
 
 
 def _hug(pixels: NDArray[np.uint8], budget: int, patch: int, merge: int) -> Letterboxed:
-    size = canvas_for(*pixels.shape[:2], budget, patch, merge)
+    height, width = pixels.shape[:2]
+    size = canvas_for(height, width, budget, patch, merge)
     return letterbox(pixels, size.height, size.width)
 
 

@@ -135,7 +135,7 @@ class HunyuanOCR:
 
     def _read(self, page: Page, request: ReadRequest, live: bool) -> Iterator[str | Result]:
         task = _known_task(request.task)
-        options = ReadOptions.of(request.options, task, self._files.release)
+        options = ReadOptions.of(request.options, task, self._files)
         instruction = task.instruction_for(_keys(task, request))
         reading = _Reading(page, task, request, options, live, contextvars.copy_context())
         recorder = recording()

@@ -14,9 +14,10 @@ from typing import Any
 
 from ascend.build.host_files import COMPANIONS, TABLES_NAME, open_host_tables
 from ascend.errors import ModelError
+from ascend.generate import PROFILES, Sampling
 from atc_configs.manifest import MANIFEST_NAME, read_manifest
 from fallback.checkpoint import Checkpoint, HostTables
-from fallback.dims import Dims
+from fallback.dims import FULL, Dims
 from host_pipeline.patches import MEAN, RESCALE, STD
 from host_pipeline.prompt import SpecialIds, find_special_ids
 from host_pipeline.result import Model
@@ -39,15 +40,17 @@ class PatchRule:
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """One opened model. `release` is "1.0" or "1.5", told apart by config.json (1.0 is flat)."""
+    """One opened model. `profiles`: generation settings by name, the vendor's and, as "checkpoint",
+    those of generation_config.json; `profile` is the one to use unless another is asked for."""
 
     model: Model
-    release: str
     dims: Dims
     tokenizer: Tokenizer
     special: SpecialIds
     patches: PatchRule
     tables: HostTables
+    profiles: Mapping[str, Sampling]
+    profile: str
 
 
 def open_files(folder: Path) -> ModelFiles:
@@ -94,9 +97,10 @@ def _open(
     tables: HostTables,
 ) -> ModelFiles:
     dims = Dims.from_config(config, str(paths["config"]))
+    generation = _read_json(paths["generation"], {})
     try:
         tokenizer = Tokenizer(paths["tokenizer"])
-        special = find_special_ids(tokenizer, config, _read_json(paths["generation"], {}))
+        special = find_special_ids(tokenizer, config, generation)
     except TokenizerError as error:
         raise ModelError(str(error)) from error
     used = (special.begin, special.image, special.user_end, *special.stop)
@@ -105,9 +109,37 @@ def _open(
             f"{paths['tokenizer']}: id {max(used)} is beyond the vocabulary of {dims.text.vocab}; "
             "tokenizer and weights belong to different models"
         )
-    release = "1.5" if "text_config" in config else "1.0"
-    patches = _patch_rule(_read_json(paths["preprocessor"], {}), release)
-    return ModelFiles(model, release, dims, tokenizer, special, patches, tables)
+    release = "1.5" if "text_config" in config else "1.0"  # 1.0 has the text keys at the top
+    official = f"official-{release}"
+    profiles = {**PROFILES, "checkpoint": _own_sampling(generation, PROFILES[official])}
+    return ModelFiles(
+        model,
+        dims,
+        tokenizer,
+        special,
+        _patch_rule(_read_json(paths["preprocessor"], {}), release),
+        tables,
+        profiles,
+        official if is_released(dims) else "checkpoint",
+    )
+
+
+def is_released(dims: Dims) -> bool:
+    """Has the model the released sizes (fine-tunes have)? The vendor's settings are for these."""
+    sizes = [(d.text.vocab, d.text.hidden, d.text.layers, d.vision.layers) for d in (dims, FULL)]
+    return sizes[0] == sizes[1]
+
+
+def _own_sampling(found: Mapping[str, Any], official: Sampling) -> Sampling:
+    """generation_config.json; a missing key has the official value."""
+    drawn = bool(found.get("do_sample"))
+    return Sampling(
+        temperature=float(found.get("temperature") or 1.0) if drawn else 0.0,
+        top_k=int(found.get("top_k") or 0) if drawn else official.top_k,
+        top_p=float(found.get("top_p") or 1.0) if drawn else official.top_p,
+        repetition_penalty=float(found.get("repetition_penalty") or official.repetition_penalty),
+        max_tokens=int(found.get("max_new_tokens") or official.max_tokens),
+    )
 
 
 def _patch_rule(found: Mapping[str, Any], release: str) -> PatchRule:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from ascend.errors import UsageError
-from ascend.generate import PROFILES, Sampling
+from ascend.families.hunyuanocr_files import ModelFiles
+from ascend.generate import Sampling
 from host_pipeline.tasks import Task
 
 Resize = Literal["hug", "fixed", "native"]
@@ -19,7 +20,7 @@ _SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty", "max_tokens"
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """profile: sampling settings by name (`ascend.generate.PROFILES`), single values replaced by
+    """profile: generation settings by name (`ModelFiles.profiles`), single values replaced by
     options of their own names. budget: most patches of a canvas, None for the model's ladder. tile:
     cut a page whose print would be illegible. draft: guess tokens that repeat, for speed only.
     retry: ask again when a text task is answered by nothing but coordinates."""
@@ -33,9 +34,9 @@ class ReadOptions:
     retry: bool = True
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], task: Task, release: str) -> ReadOptions:
-        """The options in `given`; what is not there follows the release's official profile and the
-        task's token limit. Raises UsageError for an unknown name or a value that cannot be."""
+    def of(cls, given: Mapping[str, Any], task: Task, files: ModelFiles) -> ReadOptions:
+        """The options in `given`; what is not there follows the model's profile and the task's
+        token limit. Raises UsageError for an unknown name or a value that cannot be."""
         wanted = {name: value for name, value in given.items() if value is not None}
         own = [f.name for f in dataclasses.fields(cls) if f.name != "sampling"]
         unknown = sorted(wanted.keys() - {*own, *_SAMPLING})
@@ -43,10 +44,11 @@ class ReadOptions:
             raise UsageError(
                 f"unknown option {unknown[0]!r}; HunyuanOCR has {', '.join([*own, *_SAMPLING])}"
             )
-        profile = str(wanted.get("profile", f"official-{release}"))
-        if profile not in PROFILES:
-            raise UsageError(f"unknown profile {profile!r}; there are {', '.join(PROFILES)}")
-        base = PROFILES[profile]
+        profile = str(wanted.get("profile", files.profile))
+        if profile not in files.profiles:
+            known = ", ".join(files.profiles)
+            raise UsageError(f"unknown profile {profile!r}; there are {known}")
+        base = files.profiles[profile]
         changes: dict[str, Any] = {"max_tokens": min(base.max_tokens, task.max_tokens)}
         changes |= {name: _number(name, wanted[name]) for name in _SAMPLING if name in wanted}
         sampling = dataclasses.replace(base, **changes)

@@ -144,7 +144,7 @@ def test_a_result_says_everything_about_its_making(files: ModelFiles) -> None:
     assert result.raw == "# Title\n\ntext" and result.markdown is not None
     assert (result.finish_reason, codes(result)) == ("stop", ["first_frame"])
     settings = result.settings
-    assert settings["profile"] == "official-1.5" and settings["repetition_penalty"] == 1.08
+    assert settings["profile"] == "checkpoint" and settings["repetition_penalty"] == 1.08
     assert (settings["temperature"], settings["seed"]) == (0.5, 7)
     assert (settings["rope"], settings["table"]) == ("train", "scale")
     assert settings["canvases"] == [[320, 448]]
@@ -349,13 +349,24 @@ def test_an_unknown_task_is_refused(files: ModelFiles) -> None:
         say(files, "x").read(draw_page(), ReadRequest("poem"))
 
 
-def test_a_release_brings_its_own_profile(tmp_path: Path) -> None:
+def test_generation_settings_are_the_checkpoints_the_vendors_or_the_callers(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "old", TINY, release="1.0")
     old = open_files(tmp_path / "old")
-    assert (old.release, old.patches.max_pixels) == ("1.0", 2048 * 2048)
-    result = say(old, "x").read(draw_page(), ReadRequest("text", options={"top_k": -1}))
-    assert result.settings["profile"] == "official-1.0"
-    assert (result.settings["repetition_penalty"], result.settings["top_k"]) == (1.0, 0)
+    assert old.patches.max_pixels == 2048 * 2048
+    own = say(old, "x").read(draw_page(), ReadRequest("text")).settings
+    assert (own["profile"], own["repetition_penalty"]) == ("checkpoint", 1.03)
+    options = {"profile": "official-1.0", "top_k": -1, "max_tokens": 9}
+    asked = say(old, "x").read(draw_page(), ReadRequest("text", options=options)).settings
+    assert (asked["profile"], asked["repetition_penalty"]) == ("official-1.0", 1.0)
+    assert (asked["top_k"], asked["top_p"], asked["max_tokens"]) == (0, 0.95, 9)
+
+
+def test_a_model_of_the_released_sizes_uses_the_vendors_settings(checkpoint: Path) -> None:
+    from ascend.families import hunyuanocr_files
+    from fallback.dims import FULL
+
+    assert hunyuanocr_files.is_released(FULL)
+    assert not hunyuanocr_files.is_released(TINY)
 
 
 # ------------------------------------------------------------------------------------------- tiles
