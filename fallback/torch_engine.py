@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 
 from fallback.checkpoint import Checkpoint
-from fallback.chunk import MASKED, Chunk, causal_mask, plan_chunk
+from fallback.chunk import Chunk, causal_mask, plan_chunk
 from fallback.dims import TextDims
 from fallback.errors import EngineUnavailableError, GraphInputError
 from fallback.host_array import HostArray
 from fallback.hunyuanocr import Llm, Vision
 from fallback.kernels import default_precision, linear_for
 from fallback.ort_engine import available_cpus
+from fallback.torchscript import find_packaged, open_packaged
 
 log = logging.getLogger(__name__)
 
@@ -83,10 +84,15 @@ class TorchEngine:
     def open(
         cls, model: str | Path | Checkpoint, precision: str = "auto", threads: int | None = None
     ) -> TorchEngine:
-        """Opens a checkpoint folder in a precision: auto, fp32, bf16, int8 or int4.
+        """Opens a checkpoint folder in a precision: auto, fp32, bf16, int8 or int4; or the files that
+        `fallback.torchscript` wrote (either file, or their folder), which are fp32.
 
-        Raises a CheckpointError for the folder, EngineUnavailableError for an unknown precision.
+        Raises a CheckpointError for the folder, EngineUnavailableError for an unknown precision,
+        PackagedModelError for a file of another torch version.
         """
+        files = None if isinstance(model, Checkpoint) else find_packaged(model)
+        if files is not None:
+            return cls._open_packaged(*files, precision, threads)
         checkpoint = model if isinstance(model, Checkpoint) else Checkpoint(model)
         chosen = default_precision() if precision == "auto" else precision
         threads = threads or available_cpus()
@@ -96,6 +102,18 @@ class TorchEngine:
         engine = cls(vision, llm, checkpoint.dims.text, {"precision": chosen}, threads)
         log.info("torch: opened %s, %s", checkpoint.folder, dict(engine.settings))
         return engine
+
+    @classmethod
+    def _open_packaged(
+        cls, vision: Path, llm: Path, precision: str, threads: int | None
+    ) -> TorchEngine:
+        if precision not in ("auto", "fp32"):
+            raise EngineUnavailableError(
+                f"{llm} holds fp32 weights; precision {precision} needs the checkpoint folder"
+            )
+        opened = open_packaged(vision, llm)
+        settings = {"precision": "fp32", "format": opened.meta["format"]}
+        return cls(opened.vision, opened.llm, opened.dims.text, settings, threads)
 
     def __enter__(self) -> TorchEngine:
         return self
