@@ -1,16 +1,14 @@
 """Pages: any picture or document becomes upright 8-bit RGB pixels, one page at a time.
 
-This file owns the values (`Page`, `PageLimits`), the open `Document` and the choice of a reader;
-`raster.py` and `pdf.py` read, `pixels.py` turns every pixel format into RGB. Nothing here knows
-models, tasks or canvases.
+This file owns the values (`Page`, `PageLimits`), the open `Document` and the choice of a reader.
+`source.py` opens files, `raster.py` and `pdf.py` read them, and `pixels.py` makes RGB of every
+pixel format. Nothing here knows models, tasks or canvases.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import io
 import os
-import sys
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Protocol
@@ -19,12 +17,13 @@ import numpy as np
 from PIL import Image
 
 from host_pipeline import pixels as pixel_formats
-from host_pipeline.errors import EmptyInput, InputError, UnsupportedFormat
+from host_pipeline.errors import EmptyInput, UnsupportedFormat
 from host_pipeline.limits import PageLimits
 from host_pipeline.pixels import Decoded
 from host_pipeline.raster import RasterReader, decode_image
 from host_pipeline.result import Notice
 from host_pipeline.signature import kind_of
+from host_pipeline.source import open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +32,6 @@ __all__ = ["DEFAULT_LIMITS", "Document", "Page", "PageLimits", "open_document"]
 
 DEFAULT_LIMITS = PageLimits()
 
-_READ_BLOCK = 1 << 20
 _HEAD_BYTES = 4096
 
 
@@ -45,7 +43,9 @@ class Page:
     standard input, or the caller's label. index: 0-based page of `count` in its source. rotation:
     degrees clockwise (0, 90, 180, 270) applied to the stored pixels, after undoing the mirror
     where `mirrored`, to make the page upright. dpi: pixels per inch where the source tells.
-    notices: what the reader of a Result should know about these pixels.
+    notices: what the reader of a Result should know about these pixels; their codes are
+    animation, aspect_corrected, depth_cut, depth_scaled, dpi_lowered, exif_ignored, icc_ignored,
+    transparent, truncated and xfa_form.
     """
 
     pixels: np.ndarray
@@ -178,7 +178,7 @@ def open_document(
     if isinstance(source, Image.Image):
         name = label or "image"
         return Document(_SinglePage(decode_image(source, name, limits)), name)
-    stream, name = _open_stream(source, label, limits)
+    stream, name = open_stream(source, label, limits)
     try:
         return Document(_reader_for(stream, name, limits, password, dpi), name)
     except BaseException:
@@ -215,7 +215,7 @@ def _decode_array(array: np.ndarray, source: str, limits: PageLimits) -> Decoded
             f"an array of {array.dtype} is not a page; give uint8, uint16 or a float type", source
         )
     limits.check_size(int(array.shape[1]), int(array.shape[0]), source)
-    rgb, notices = pixel_formats.rgb_from_array(array)
+    rgb, notices = pixel_formats.rgb_from_array(array, source)
     return Decoded(pixels=pixel_formats.frozen(rgb), notices=tuple(notices))
 
 
@@ -237,65 +237,3 @@ def _reader_for(
             ) from error
         return PdfReader(stream, source, limits, password, dpi)
     return RasterReader(stream, source, limits, kind)
-
-
-def _open_stream(
-    source: str | os.PathLike[str] | bytes | BinaryIO, label: str | None, limits: PageLimits
-) -> tuple[BinaryIO, str]:
-    """A seekable stream that we own, positioned at 0, and the name of the source."""
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        name = label or "bytes"
-        limits.check_bytes(len(source), name)
-        return io.BytesIO(source), name
-    if isinstance(source, (str, os.PathLike)):
-        path = os.fspath(source)
-        if path == "-":
-            return _copy_stream(sys.stdin.buffer, label or "-", limits), label or "-"
-        return _open_path(path, label, limits)
-    if not hasattr(source, "read"):
-        raise TypeError(f"cannot open a {type(source).__name__}; see open_document for what can be")
-    name = label or "stream"
-    return _copy_stream(source, name, limits), name
-
-
-def _open_path(path: str | bytes, label: str | None, limits: PageLimits) -> tuple[BinaryIO, str]:
-    # A path that is not valid text (lone surrogates) would break every later print or JSON.
-    name = label or os.fsencode(path).decode("utf-8", "backslashreplace")
-    if name.lower().startswith(("http://", "https://")):
-        raise InputError("addresses are not fetched; download the file first", name)
-    try:
-        stream = open(path, "rb")  # the Document closes it
-    except IsADirectoryError:
-        raise InputError("is a folder; give the files in it", name) from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
-        raise InputError(f"cannot be opened: {_reason(error)}", name) from None
-    try:
-        if not stream.seekable():  # a pipe or a device
-            with stream:
-                return _copy_stream(stream, name, limits), name
-        limits.check_bytes(os.fstat(stream.fileno()).st_size, name)
-    except BaseException:
-        stream.close()
-        raise
-    return stream, name
-
-
-def _copy_stream(stream: BinaryIO, source: str, limits: PageLimits) -> BinaryIO:
-    """All of `stream` in memory, stopped at the limit."""
-    copy = io.BytesIO()
-    try:
-        if stream.seekable():
-            stream.seek(0)
-        while block := stream.read(_READ_BLOCK):
-            if not isinstance(block, bytes):
-                raise InputError("is a text stream; open it in binary mode", source)
-            copy.write(block)
-            limits.check_bytes(copy.tell(), source)
-    except OSError as error:
-        raise InputError(f"cannot be read: {_reason(error)}", source) from None
-    copy.seek(0)
-    return copy
-
-
-def _reason(error: Exception) -> str:
-    return (getattr(error, "strerror", None) or str(error)).lower()

@@ -47,12 +47,14 @@ def frozen(pixels: np.ndarray) -> np.ndarray:
     return own
 
 
-def rgb_from_array(array: np.ndarray) -> tuple[np.ndarray, list[Notice]]:
+def rgb_from_array(array: np.ndarray, source: str) -> tuple[np.ndarray, list[Notice]]:
     """RGB from HxW or HxWx1 grey, HxWx3 RGB or HxWx4 RGBA of any bool, integer or float type.
 
     8-bit values are taken as they are, deeper ones by their range (see `_to_uint8`).
-    Raises CorruptInput when no value is finite.
+    Raises CorruptInput, naming `source`, when no value is finite.
     """
+    if array.dtype.kind == "f" and not np.isfinite(array).any():
+        raise CorruptInput("the page has no pixel with a finite value", source)
     planes = array[..., None] if array.ndim == 2 else array
     if planes.shape[2] == 4:
         colour, notices = _to_uint8(planes[..., :3])
@@ -65,10 +67,10 @@ def rgb_from_array(array: np.ndarray) -> tuple[np.ndarray, list[Notice]]:
     return values, notices
 
 
-def rgb_from_image(image: Image.Image) -> tuple[np.ndarray, list[Notice]]:
+def rgb_from_image(image: Image.Image, source: str) -> tuple[np.ndarray, list[Notice]]:
     """RGB from a loaded PIL image of any mode, with its ICC profile applied."""
     if image.mode in _DEEP_MODES:
-        return rgb_from_array(np.asarray(image))
+        return rgb_from_array(np.asarray(image), source)
     notices: list[Notice] = []
     if image.has_transparency_data:
         rgba = _to_rgba(image)
@@ -146,9 +148,7 @@ def _finite_range(values: np.ndarray) -> tuple[float, float]:
     if values.dtype.kind != "f":
         return float(values.min()), float(values.max())
     finite = values[np.isfinite(values)]
-    if finite.size == 0:
-        raise CorruptInput("the page has no pixel with a finite value")
-    return float(finite.min()), float(finite.max())
+    return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
 
 
 def _scaled(values: np.ndarray, bottom: float, top: float, low: float, high: float) -> np.ndarray:

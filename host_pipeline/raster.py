@@ -15,33 +15,22 @@ from typing import BinaryIO
 
 import cv2
 import numpy as np
-from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
+from PIL import Image, ImageFile, UnidentifiedImageError
 
 from host_pipeline.errors import CorruptInput, InputError, PageTooLarge, UnsupportedFormat
 from host_pipeline.limits import PageLimits
+from host_pipeline.picture_tags import TURNS, dpi_of, orientation_of
 from host_pipeline.pixels import Decoded, frozen, rgb_from_array, rgb_from_image, turn
 from host_pipeline.result import Notice
 from host_pipeline.signature import Kind
 
 _PILLOW_LOCK = threading.RLock()
 _ANIMATIONS = frozenset({"GIF", "PNG", "WEBP", "AVIF"})
-_DPI_RANGE = (10.0, 5000.0)  # outside of it the tag is a placeholder
 _FAX_ASPECT = (1.3, 4.0)  # ITU-T T.4 scans 204 x 98 dpi at standard resolution
 
 # TIFF 6.0, section 8, NewSubfileType: bit 0 = a smaller copy of a page, bit 2 = a mask of one.
 _TIFF_SUBFILE_TYPE, _TIFF_NO_PAGE = 254, 0b101
 _TIFF_DNG_VERSION = 50706
-
-# EXIF 2.32, tag 0x0112: value -> (mirror left-right first, then turn clockwise by degrees).
-_ORIENTATIONS = {
-    2: (True, 0),
-    3: (False, 180),
-    4: (True, 180),
-    5: (True, 270),
-    6: (False, 90),
-    7: (True, 90),
-    8: (False, 270),
-}
 
 
 class RasterReader:
@@ -75,7 +64,7 @@ class RasterReader:
                 notices.append(Notice("animation", text))
             image = self._open(frame)
             # Pillow turns TIFF frames while loading and then forgets how.
-            orientation = _orientation(image, []) if image.format == "TIFF" else None
+            orientation = orientation_of(image, []) if image.format == "TIFF" else None
             deep = self._decode_deep_colour(frame) if _is_deep_colour(image) else None
             if deep is None:
                 if _is_deep_colour(image):
@@ -83,8 +72,11 @@ class RasterReader:
                     notices.append(Notice("depth_cut", text))
                 image, truncated = self._load_pixels(image, frame)
                 notices += truncated
-            after = _orientation(image, notices)
-        rgb, more = _rgb_from_deep(deep, image) if deep is not None else rgb_from_image(image)
+            after = orientation_of(image, notices)
+        if deep is None:
+            rgb, more = rgb_from_image(image, self._source)
+        else:
+            rgb, more = _rgb_from_deep(deep, image, self._source)
         if any(notice.code == "truncated" for notice in notices):
             rgb = _blank_missing_rows(rgb, from_top=image.format == "BMP")
         return _finish(rgb, image, notices + more, orientation or after, upright=after == 1)
@@ -166,10 +158,10 @@ def decode_image(image: Image.Image, source: str, limits: PageLimits) -> Decoded
     limits.check_size(image.width, image.height, source)
     notices: list[Notice] = []
     with _pillow(limits, source, image.format or "image"):
-        orientation = _orientation(image, []) if image.format == "TIFF" else None
+        orientation = orientation_of(image, []) if image.format == "TIFF" else None
         image.load()
-        after = _orientation(image, notices)
-    rgb, more = rgb_from_image(image)
+        after = orientation_of(image, notices)
+    rgb, more = rgb_from_image(image, source)
     return _finish(rgb, image, notices + more, orientation or after, upright=after == 1)
 
 
@@ -207,8 +199,8 @@ def _finish(
     rgb: np.ndarray, image: Image.Image, notices: list[Notice], orientation: int, *, upright: bool
 ) -> Decoded:
     """Square pixels and upright: what is common to all pictures once they are RGB."""
-    mirrored, rotation = _ORIENTATIONS.get(orientation, (False, 0))
-    across, down = _dpi(image)
+    mirrored, rotation = TURNS[orientation]
+    across, down = dpi_of(image)
     if image.format == "TIFF" and across and down:
         rgb, stretched = _square_pixels(rgb, across, down)
         notices = notices + stretched
@@ -245,13 +237,15 @@ def _is_deep_colour(image: Image.Image) -> bool:
     return image.mode in ("RGB", "RGBA") and any(";16" in str(part) for part in parts)
 
 
-def _rgb_from_deep(deep: np.ndarray, image: Image.Image) -> tuple[np.ndarray, list[Notice]]:
-    rgb, notices = rgb_from_array(deep)
+def _rgb_from_deep(
+    deep: np.ndarray, image: Image.Image, source: str
+) -> tuple[np.ndarray, list[Notice]]:
+    rgb, notices = rgb_from_array(deep, source)
     if "icc_profile" not in image.info:
         return rgb, notices
     shallow = Image.fromarray(rgb)
     shallow.info["icc_profile"] = image.info["icc_profile"]
-    rgb, more = rgb_from_image(shallow)
+    rgb, more = rgb_from_image(shallow, source)
     return rgb, notices + more
 
 
@@ -277,25 +271,3 @@ def _is_animated(image: Image.Image) -> bool:
         return bool(getattr(image, "is_animated", False))
     except Exception:  # a broken second frame is not needed
         return False
-
-
-def _orientation(image: Image.Image, notices: list[Notice]) -> int:
-    """The EXIF (or XMP) orientation, 1..8; 1 when there is none that makes sense."""
-    try:
-        value = image.getexif().get(ExifTags.Base.Orientation, 1)
-    except Exception as error:  # the EXIF block can hold anything
-        text = f"the EXIF data is damaged ({error}); the picture is taken to be upright"
-        notices.append(Notice("exif_ignored", text))
-        return 1
-    return int(value) if isinstance(value, int) and value in _ORIENTATIONS else 1
-
-
-def _dpi(image: Image.Image) -> tuple[float, float] | tuple[None, None]:
-    """Pixels per inch across and down, or None twice where the file does not tell."""
-    try:
-        across, down = (float(value) for value in image.info["dpi"])
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
-        return None, None
-    if not all(_DPI_RANGE[0] <= value <= _DPI_RANGE[1] for value in (across, down)):
-        return None, None
-    return across, down

@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from host_pipeline.errors import CorruptInput, EmptyInput, EncryptedDocument, PageTooLarge
+from host_pipeline.errors import (
+    CorruptInput,
+    EmptyInput,
+    EncryptedDocument,
+    PageTooLarge,
+    UnsupportedFormat,
+)
 from host_pipeline.page import Page, PageLimits, open_document
 
 RED_CORNER = b"1 0 0 rg 0 280 20 20 re f 0 0 1 rg 180 0 20 20 re f"  # top left; blue bottom right
@@ -238,6 +244,19 @@ def test_filled_form_fields_are_drawn() -> None:
     )
     red, green, blue = page.pixels[150, 100].tolist()
     assert green > red + 40 and green > blue + 40
+
+
+def test_an_xfa_form_says_that_only_its_placeholder_is_drawn() -> None:
+    form = b"/NeedsRendering true /AcroForm << /Fields [] /XFA 5 0 R >>"
+    page = read(one_page(catalog=form, resources={5: stream(b"<xdp/>")}))
+    assert codes(page) == ["xfa_form"]
+
+
+def test_without_pdfium_the_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "host_pipeline.pdf", raising=False)
+    monkeypatch.setitem(sys.modules, "pypdfium2", None)
+    with pytest.raises(UnsupportedFormat, match="pip install pypdfium2"):
+        open_document(one_page())
 
 
 # --- encrypted, damaged, empty --------------------------------------------------------------

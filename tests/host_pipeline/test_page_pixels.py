@@ -224,6 +224,19 @@ def test_odd_arrays_are_refused_with_the_reason() -> None:
         open_document(np.full((4, 4), np.nan))
 
 
+def test_a_float_file_without_a_number_names_itself() -> None:
+    nothing = stored(Image.fromarray(np.full((4, 4), np.nan, np.float32)), "TIFF")
+    with pytest.raises(CorruptInput, match=r"^bytes: .*finite"):
+        read(nothing)
+
+
+def test_truncated_16_bit_colour_says_what_was_lost() -> None:
+    deep = np.random.default_rng(0).integers(0, 65536, (100, 100, 3), dtype=np.uint16)
+    _, data = cv2.imencode(".png", deep)
+    page = read(data.tobytes()[: data.size // 2])
+    assert [notice.code for notice in page.notices] == ["depth_cut", "truncated"]
+
+
 # --- CMYK files -----------------------------------------------------------------------------
 
 
