@@ -102,7 +102,8 @@ class OrtEngine:
         Raises GraphInputError for an unknown graph or input, a missing one, another dtype or shape.
         """
         session = self._session(graph)
-        feeds = {name: _host_values(value) for name, value in inputs.items()}
+        declared = self._inputs[graph]
+        feeds = {name: _rounded(_host_values(v), declared.get(name)) for name, v in inputs.items()}
         self._check_feeds(graph, feeds)
         outputs = session.run(None, feeds)
         return {n: HostArray(v) for n, v in zip(self._outputs[graph], outputs, strict=True)}
@@ -140,6 +141,8 @@ class OrtEngine:
         """
         session = self._session("llm")
         rows = _host_values(embeds)
+        if rows.ndim == 2 and counts:  # an array of all sequences' rows, one after the other
+            rows = rows.reshape(len(counts), -1, rows.shape[1])
         chunk = plan_chunk(cache.lengths, cache.capacity, first_slot, counts, rows.shape, select)
         if not chunk.select.size:  # the graph has no gear without logits: ask for one and drop it
             asked = [[0]] * len(counts)
@@ -196,6 +199,14 @@ def _host_values(value: np.ndarray | HostArray) -> np.ndarray:
     if isinstance(value, HostArray):
         return value.values
     return value if isinstance(value, np.ndarray) else value.numpy()
+
+
+def _rounded(
+    value: np.ndarray, declared: tuple[np.dtype, Sequence[int | str]] | None
+) -> np.ndarray:
+    """The host computes in float32; a graph in fp16 takes it rounded, as an NPU engine does."""
+    narrow = declared is not None and declared[0] == np.float16 and value.dtype == np.float32
+    return value.astype(np.float16) if narrow else value
 
 
 def _declared(nodes: Sequence[Any]) -> dict[str, tuple[np.dtype, Sequence[int | str]]]:
