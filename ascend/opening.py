@@ -47,6 +47,8 @@ def open_family(
 
         return open_configured(model, open_family, **settings)
     folder = _demonstration() if model == DEMONSTRATION else Path(model)
+    if folder.suffix in (".pt", ".pt2") and folder.is_file():
+        folder = folder.parent  # a packaged graph; its tables and tokenizer lie beside it
     if not folder.exists():
         raise ModelError(
             f"no model {model!r}: neither `{EMBEDDED}`, `{DEMONSTRATION}` nor a folder that exists"

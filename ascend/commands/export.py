@@ -84,10 +84,15 @@ def _audit(folder: Path) -> dict[str, object]:
 def _export_torch(args: argparse.Namespace) -> int:
     if args.model == "ppocr":
         raise UsageError("ppocr has no PyTorch form; use --format onnx")
+    from ascend.build.host_files import write_host_files
+    from atc_configs.contract import dims_of_config, load_contract
+    from fallback.checkpoint import Checkpoint
     from fallback.torchscript import export_torch
 
-    files = export_torch(args.model, args.output, args.format)
-    print(
-        json.dumps({"output": str(args.output), "files": [str(file) for file in files]}, indent=1)
-    )
+    checkpoint = Checkpoint(args.model)
+    dims = dims_of_config("hunyuanocr", checkpoint.config)
+    digest = load_contract("hunyuanocr", dims, precision="float32").digest
+    graphs = export_torch(checkpoint, args.output, args.format, digest, speaker())
+    files = write_host_files(checkpoint, args.output)
+    print(json.dumps({"output": str(args.output), "graphs": graphs, "files": files}, indent=1))
     return 0
