@@ -22,6 +22,9 @@ FinishReason = Literal["stop", "length", "repetition", "cancelled", "numeric_fau
 # A reader whose numbers overflowed answers one token for ever ("!!!!", vllm-ascend issues 562, 5144
 # and 3934); no page starts with the same token this often.
 CONSTANT_START = 32
+# A wrong guess makes a step of several rows out of one of one row, which costs a CPU more than it
+# may win: after misses in a row, drafting pauses for up to so many tokens.
+_LONGEST_PAUSE = 16
 _FITTED = 8  # tokens at the end of an answer that a period must fit before it is looked at
 
 
@@ -157,13 +160,17 @@ class Generation:
         self._random = np.random.default_rng(sampling.seed)
         self._drafter = drafter
         self._draft: list[int] = []
+        self._draft_width, self._draft_pause, self._draft_wait = 4, 0, 0
 
     def inputs(self, max_draft: int = 0) -> list[int]:
         """The tokens of the next step: the newest one, then at most `max_draft` guesses."""
         left = self.limit - len(self.tokens) - 1
-        count = min(max_draft, left)
-        guesses = self._drafter.propose(self._history, count) if self._drafter and count > 0 else []
-        self._draft = guesses[:count]
+        count = min(max_draft, left, self._draft_width)
+        if self._drafter is not None and count > 0:
+            if self._draft_wait > 0:
+                self._draft_wait -= 1
+            else:
+                self._draft = self._drafter.propose(self._history, count)[:count]
         self.drafted += len(self._draft)
         return [self.tokens[-1], *self._draft]
 
@@ -172,29 +179,36 @@ class Generation:
         prompt). Returns how many of the inputs are part of the answer; the cache forgets the rest.
         """
         draft, self._draft = self._draft, []
-        for row in range(len(draft) + 1):
-            token = self._choose(logits[row])
-            if token is None or row == len(draft) or token != draft[row]:
-                return row + 1
-            self.drafted_kept += 1
-        raise AssertionError("unreachable: the last row always returns")
+        kept = 0
+        while self._choose(logits[kept]) and kept < len(draft) and self.tokens[-1] == draft[kept]:
+            kept += 1
+        if draft:
+            self._judge_draft(kept)
+        return kept + 1
+
+    def _judge_draft(self, kept: int) -> None:
+        """Guess further after hits, pause after misses; no token depends on it."""
+        self.drafted_kept += kept
+        self._draft_width = 2 * kept + 1 if kept else 2
+        self._draft_pause = 0 if kept else min(2 * self._draft_pause or 1, _LONGEST_PAUSE)
+        self._draft_wait = self._draft_pause
 
     def cancel(self) -> None:
         """End here; a reason that is already set stays."""
         self.finish_reason = self.finish_reason or "cancelled"
 
-    def _choose(self, logits: NDArray[np.float32]) -> int | None:
-        """Take one token from `logits` (V,); None when the answer ended with or before it."""
+    def _choose(self, logits: NDArray[np.float32]) -> bool:
+        """Take one token from `logits` (V,); False when the answer ended with or before it."""
         logprob = _log_normaliser(logits, self._scores)
         if not np.isfinite(logprob):
             self.finish_reason = "numeric_fault"
-            return None
+            return False
         token = sample(self._adjusted(logits), self.sampling, self._random)
         if token in self.stops.stop:
             self.finish_reason = "stop"
-            return None
+            return False
         self._take(token, float(logits[token]) - logprob)
-        return None if self.finish_reason else token
+        return self.finish_reason is None
 
     def _take(self, token: int, logprob: float) -> None:
         self.tokens.append(token)

@@ -13,8 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from ascend.engines import Engine, KVCache
 from ascend.errors import DeadlineExceeded, UsageError
-from ascend.ticket import Ticket, TokenInputs
+from ascend.ticket import Ticket, TokenInputs, shared_span
 from profiling.spans import span
 
 
@@ -82,6 +81,13 @@ class Scheduler:
             if self._closed:
                 raise UsageError("the model is closed; open it again")
             self._waiting.append(ticket)
+
+    def cancel(self, ticket: Ticket) -> None:
+        """End a sequence that nobody waits for any more; one that ended stays as it is."""
+        ticket.generation.cancel()
+        with self._turn:
+            if not self._driving:  # else the driver does it within a step
+                self._release_ended()
 
     def wait(self, ticket: Ticket, have: int | None = None) -> None:
         """Return when `ticket` is done, or has more than `have` tokens if that is given.
@@ -190,9 +196,9 @@ class Scheduler:
         counts = [len(ids) for ids in tokens]
         embeds, cos, sin = self._rows(tokens, cache.lengths[first : first + batch])
         select = [_wanted(count, max(counts)) for count in counts]
-        with _spans("decode_step", tickets):
+        with shared_span("decode_step", tickets):
             logits = self._engine.extend(cache, first, counts, embeds, cos, sin, select)
-        with _spans("sampling", tickets):
+        with shared_span("sampling", tickets):
             for ticket in tickets:
                 slot = _slot_of(ticket)
                 kept = ticket.generation.accept(logits[slot - first])
@@ -285,14 +291,3 @@ def _slot_of(ticket: Ticket) -> int:
 def _wanted(count: int, widest: int) -> list[int]:
     """Every row of a slot's chunk, the last one again until all slots ask for equally many."""
     return [min(i, max(count - 1, 0)) for i in range(widest)]
-
-
-@contextmanager
-def _spans(name: str, tickets: Sequence[Ticket]) -> Iterator[None]:
-    """One span in the recording of each ticket: a shared step costs each of them its whole time."""
-    with ExitStack() as stack:
-        for ticket in tickets:
-            shared = span(name)
-            ticket.context.run(shared.__enter__)
-            stack.push(shared.__exit__)
-        yield

@@ -6,7 +6,8 @@ Axes: S prompt tokens, n text tokens, C hidden, D head size.
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from ascend.engines import Array
 from ascend.generate import Generation
+from profiling.spans import span
 
 
 class TokenInputs(Protocol):
@@ -71,3 +73,14 @@ class Ticket:
     @property
     def prefilled(self) -> bool:
         return self.filled >= self.generation.prompt_length
+
+
+@contextmanager
+def shared_span(name: str, tickets: Sequence[Ticket]) -> Iterator[None]:
+    """One span in the recording of each ticket: a shared step costs each of them its whole time."""
+    with ExitStack() as stack:
+        for ticket in tickets:
+            shared = span(name)
+            ticket.context.run(shared.__enter__)
+            stack.push(shared.__exit__)
+        yield

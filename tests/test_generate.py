@@ -198,6 +198,29 @@ def test_drafting_never_changes_an_answer(temperature: float, spoil: int, seed: 
         assert steps <= plain_steps / 4 and drafted.drafted_kept > 0
 
 
+class Liar:
+    """Never right."""
+
+    asked = 0
+
+    def propose(self, ids: list[int], max_draft: int) -> list[int]:
+        self.asked += 1
+        return [(ids[-1] + 1) % 3] * max_draft
+
+
+def test_a_drafter_that_is_never_right_is_asked_ever_less() -> None:
+    liar = Liar()
+    generation = Generation([1], V, Sampling(max_tokens=200), stops(), liar)
+    random = np.random.default_rng(0)
+    generation.accept(logits_for(5))
+    while generation.finish_reason is None:
+        fed = generation.inputs(7)
+        rows = [logits_for(int(random.integers(3, 30)))[0] for _ in fed]
+        assert generation.accept(np.stack(rows)) == 1
+    assert len(generation.tokens) == 200
+    assert liar.asked <= 20 and generation.drafted_kept == 0
+
+
 def test_a_draft_never_reaches_past_the_limit() -> None:
     generation = Generation([1], V, Sampling(max_tokens=3), stops(), Oracle([4] * 99, 1, 1000))
     generation.accept(logits_for(4))

@@ -184,8 +184,8 @@ class HunyuanOCR:
                 spoken.append(Spoken(view, ticket.generation, text))
             return spoken
         finally:
-            for ticket in tickets:  # of a reader that went away; one that ended stays as it is
-                ticket.generation.cancel()
+            for ticket in tickets:  # of a reader that went away
+                self.scheduler.cancel(ticket)
 
     def _ticket(self, reading: _Reading, view: View, instruction_ids: Sequence[int]) -> Ticket:
         files, options = self._files, reading.options
