@@ -80,13 +80,15 @@ def check_bundle(
     pages: Sequence[NDArray[np.uint8]] | None = None,
     *,
     device: int = 0,
+    max_tokens: int = 64,
     write: bool = True,
     say: Say = lambda text: None,
 ) -> Verdict:
     """Measures a bundle on its device and, unless `write` is False, notes the result in it.
 
     checkpoint: the folder that HunyuanOCR was exported from; None for PP-OCR. pages: RGB; two
-    drawn ones by default; an empty sequence measures the graphs on drawn inputs alone.
+    drawn ones by default; an empty sequence measures the graphs on drawn inputs alone. max_tokens:
+    length of each answer.
     Raises UsageError without the checkpoint, AclUnavailable without a device, and their kin.
     """
     folder = Path(bundle)
@@ -94,7 +96,7 @@ def check_bundle(
     contract = manifest.contract()
     if contract.family == "hunyuanocr" and checkpoint is None:
         raise UsageError("name the checkpoint that the bundle was made from: --against MODEL")
-    with open_reader(checkpoint, contract) as reader:
+    with open_reader(checkpoint, contract, max_tokens) as reader:
         say("reading the pages on the CPU")
         feeds = record(reader, pages)
         with AclEngine.open(folder, device, force=True) as engine:
@@ -155,7 +157,7 @@ def _read_pages(
         engine.close()
         raise
     try:
-        compiled = Reader(family, engine)
+        compiled = Reader(family, engine, reader.max_tokens)
         return tuple((reader.read(page), compiled.read(page)) for page in chosen)
     finally:
         family.close()

@@ -17,8 +17,6 @@ from ascend.families import Family, ReadRequest
 from atc_configs.contract import Contract
 from host_pipeline.page import Page, open_document
 
-# Enough steps to reach a full cache gear, few enough for a gate; sampling is greedy.
-_TOKENS = 64
 _TASKS = {"hunyuanocr": "spotting_hunyuan", "ppocr": "spotting_hunyuan"}
 
 
@@ -28,7 +26,7 @@ class Reader:
 
     family: Family
     engine: Engine
-    max_tokens: int = _TOKENS
+    max_tokens: int
 
     def read(self, page: NDArray[np.uint8]) -> str:
         """The answer as the model gave it."""
@@ -54,7 +52,9 @@ def open_family(contract: Contract, model: str | Path | None, engine: Engine) ->
 
 
 @contextmanager
-def open_reader(checkpoint: str | Path | None, contract: Contract) -> Iterator[Reader]:
+def open_reader(
+    checkpoint: str | Path | None, contract: Contract, max_tokens: int = 64
+) -> Iterator[Reader]:
     """The float32 reference on the CPU, fed in the gears of `contract` and recording."""
     engine = CalibrationEngine(_cpu_engine(checkpoint, contract), contract)
     try:
@@ -63,7 +63,7 @@ def open_reader(checkpoint: str | Path | None, contract: Contract) -> Iterator[R
         engine.close()
         raise
     try:
-        yield Reader(family, engine)
+        yield Reader(family, engine, max_tokens)
     finally:
         family.close()
 
