@@ -44,16 +44,23 @@ def _go_on() -> None:
 class CascadeSettings:
     """Sides and scales in page pixels. A picture is enlarged until its short side is `min_side`,
     by no more than `max_enlarge`, and shrunk until its long side is `max_side`; a page that would
-    shrink below `min_scale` is read in overlapping tiles. `min_score` is the mean character
-    probability under which a reading is not reported as a line."""
+    shrink below `min_scale` is read in overlapping tiles. A page of `small_print_lines` lines whose
+    median height on the canvas is under `small_print` is looked at again, shrunk to no less than
+    `small_print_side`. `min_score` is the mean character
+    probability under which a reading is not reported as a line; a reading under `doubtful` is tried
+    again on a tighter crop."""
 
     det: DetSettings = DetSettings(unclip=1.3, crop_unclip=1.6)
     min_side: int = 736
     max_side: int = 1280
     max_enlarge: float = 2.0
+    small_print: float = 14.0
+    small_print_lines: int = 20
+    small_print_side: int = 2000
     min_scale: float = 0.4
     overlap: int = 160
     min_score: float = 0.5
+    doubtful: float = 0.9
     turned_score: float = 0.9
     max_rec_width: int = 1920
     tall: float = 1.5
@@ -106,6 +113,7 @@ class Cascade:
             crops = [self._level_crop(page.pixels, quad, vertical) for quad in found.crops]
             crops = self._turn_lines(crops)
         readings = self._read(crops, check)
+        readings = self._second_look(page.pixels, found, readings, vertical, check)
         lines, unread = self._sort_out(page, found, readings, vertical)
         if len(unread) >= 2 and len(unread) >= 0.2 * len(found):
             notices.append(_unread_notice(len(unread), len(found)))
@@ -138,8 +146,20 @@ class Cascade:
         )
 
     def _detect_window(self, pixels: Crop) -> Detection:
+        s = self.settings
         height, width = pixels.shape[:2]
-        scale = self._scale(height, width)
+        enlarge = min(s.max_enlarge, max(1.0, s.min_side / min(height, width)))
+        scale = min(enlarge, s.max_side / max(height, width))
+        found = self._detect_at(pixels, scale)
+        closer = min(1.0, s.small_print_side / max(height, width))
+        if closer > scale and len(found) >= s.small_print_lines:
+            sides = np.linalg.norm(found.quads[:, [1, 3]] - found.quads[:, :1], axis=2)
+            if np.median(sides.min(1)) * scale < s.small_print:
+                found = self._detect_at(pixels, closer)
+        return found
+
+    def _detect_at(self, pixels: Crop, scale: float) -> Detection:
+        height, width = pixels.shape[:2]
         with span("letterbox"):
             canvas, factors = self._canvas(pixels, scale)
             image = det_input(canvas)
@@ -152,11 +172,6 @@ class Cascade:
             np.clip(found.crops, 0, edge, out=found.crops)
             sides = np.linalg.norm(found.quads[:, [1, 3]] - found.quads[:, :1], axis=2)
             return found.take(np.flatnonzero(sides.min(1) > 3))
-
-    def _scale(self, height: int, width: int) -> float:
-        s = self.settings
-        enlarge = min(s.max_enlarge, max(1.0, s.min_side / min(height, width)))
-        return min(enlarge, s.max_side / max(height, width))
 
     def _canvas(self, pixels: Crop, scale: float) -> tuple[Crop, tuple[float, float]]:
         """The picture at `scale` on a canvas the det graph takes, and its exact (x, y) scale."""
@@ -265,6 +280,21 @@ class Cascade:
         for (i, extent), reading in zip(pieces, readings, strict=True):
             joined[i].append((reading, extent))
         return [_join(j, crops[i].shape[1]) for i, j in enumerate(joined)]
+
+    def _second_look(
+        self,
+        pixels: Crop,
+        found: Detection,
+        readings: list[Reading],
+        vertical: bool,
+        check: Callable[[], None],
+    ) -> list[Reading]:
+        """Doubtful lines read again from a tighter crop; of the two, the surer reading."""
+        doubtful = [i for i, r in enumerate(readings) if r.score < self.settings.doubtful]
+        crops = [self._level_crop(pixels, q, vertical) for q in found.quads[doubtful]]
+        again = self._read(self._turn_lines(crops), check)
+        better = {i: r for i, r in zip(doubtful, again, strict=True) if r.score > readings[i].score}
+        return [better.get(i, r) for i, r in enumerate(readings)]
 
     def _read_pieces(self, parts: Sequence[Crop], check: Callable[[], None]) -> list[Reading]:
         widths = [rec_width(p) for p in parts]
