@@ -75,6 +75,12 @@ class Checkpoint:
         shared = torch.from_numpy(file.bits(stored))
         return shared.view(torch.bfloat16) if file.tensors[stored].dtype == "BF16" else shared
 
+    def read_once(self, name: str) -> Tensor:
+        """`tensor`, for a caller who copies: what was read before no longer counts as its memory."""
+        for file in self._files:
+            file.let_go()
+        return self.tensor(name)
+
     def tables(self) -> HostTables:
         """What the host needs around the two graphs."""
         return HostTables.of(self)

@@ -8,6 +8,7 @@ JSON header, data).
 from __future__ import annotations
 
 import json
+import mmap
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -62,12 +63,19 @@ class SafetensorsFile:
             raise CheckpointNotFoundError(f"{path}: no such file; download it again") from None
         self.tensors = self._parse(header, 8 + length)
         # Copy-on-write: torch takes writable memory only, and nothing ever reaches the file.
-        self._bytes = np.memmap(path, np.uint8, mode="c")
+        with path.open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        self._bytes = np.frombuffer(self._map, np.uint8)
 
     def bits(self, name: str) -> np.ndarray:
         """The tensor as it lies in the file, without a copy; bfloat16 as uint16 bits."""
         info = self.tensors[name]
         return self._bytes[info.begin : info.end].view(_DTYPES[info.dtype]).reshape(info.shape)
+
+    def let_go(self) -> None:
+        """Gives the pages read so far back to the system; views stay valid and read them again."""
+        if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+            self._map.madvise(mmap.MADV_DONTNEED)
 
     def _header_length(self, start: bytes) -> int:
         if start[:4] == b"GGUF":

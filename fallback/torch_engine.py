@@ -97,8 +97,10 @@ class TorchEngine:
         chosen = default_precision() if precision == "auto" else precision
         threads = threads or available_cpus()
         vision_linear, text_linear = linear_for(chosen, threads)
-        vision = Vision(checkpoint.tensor, checkpoint.dims, vision_linear).eval()
-        llm = Llm(checkpoint.tensor, checkpoint.dims, text_linear).eval()
+        # bf16 weights stay in the mapping; the others are copies, and the mapping is let go of.
+        source = checkpoint.tensor if chosen == "bf16" else checkpoint.read_once
+        vision = Vision(source, checkpoint.dims, vision_linear).eval()
+        llm = Llm(source, checkpoint.dims, text_linear).eval()
         engine = cls(vision, llm, checkpoint.dims.text, {"precision": chosen}, threads)
         log.info("torch: opened %s, %s", checkpoint.folder, dict(engine.settings))
         return engine

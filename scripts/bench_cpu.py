@@ -1,0 +1,206 @@
+"""How fast HunyuanOCR reads on this CPU, next to transformers and, where it is built, llama.cpp.
+
+    python scripts/bench.py cpu                       # random weights of the full shape
+    python scripts/bench.py cpu --profiles int8 int4 --baselines float32
+
+All candidates stay open in processes of their own and take turns, measurement by measurement, so a
+busy machine slows them alike: trust the ratios. Wall seconds are printed, processor seconds beside
+them. The page is 480×640 (1200 patches, prompt of 335 tokens) and 200 answer tokens; "page" is
+vision + prefill + 200 × the median decoding step.
+
+llama.cpp: build it natively and convert the same checkpoint, then name the three files:
+
+    cmake -B build -DGGML_NATIVE=ON -DCMAKE_BUILD_TYPE=Release && cmake --build build -j
+    python convert_hf_to_gguf.py CHECKPOINT --outfile text.gguf --outtype bf16
+    python convert_hf_to_gguf.py CHECKPOINT --mmproj --outfile mmproj.gguf --outtype f16
+    build/bin/llama-quantize text.gguf text-q8_0.gguf q8_0
+    python scripts/bench.py cpu --llama build/bin/llama-mtmd-cli text-q8_0.gguf mmproj.gguf
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ANSWER = 200  # tokens of the page that the issue names
+STAGES = ("vision", "prefill", "decode")
+
+
+@dataclass
+class Candidate:
+    """One resident worker and what it has measured: stage -> list of {"wall", "cpu"} seconds."""
+
+    name: str
+    process: subprocess.Popen[str]
+    open_s: float
+    times: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+    peak_bytes: int = 0
+
+    def ask(self, order: str) -> Any:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(order + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"{self.name}: the worker died during {order!r}")
+        return json.loads(answer)
+
+    def median(self, stage: str, clock: str = "wall") -> float:
+        return statistics.median(t[clock] for t in self.times[stage])
+
+    @property
+    def page(self) -> float:
+        return self.median("vision") + self.median("prefill") + ANSWER * self.median("decode")
+
+
+def start(kind: str, precision: str, folder: Path, threads: int) -> Candidate:
+    command = [sys.executable, "-m", "scripts.bench_cpu_worker", kind, precision]
+    process = subprocess.Popen(
+        [*command, str(folder), str(threads)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parent.parent,
+    )
+    assert process.stdout
+    ready = process.stdout.readline()
+    if not ready:
+        raise SystemExit(f"{kind} {precision}: the worker did not start")
+    name = precision if kind == "ours" else f"{kind} {precision}"
+    return Candidate(name, process, json.loads(ready)["open"])
+
+
+def take_turns(candidates: Sequence[Candidate], rounds: int, steps: int) -> None:
+    """Every round measures every stage on every candidate, one after the other."""
+    for candidate in candidates:  # the first call of anything also allocates
+        for stage in STAGES:
+            candidate.ask(stage)
+    for _ in range(rounds):
+        for stage in STAGES:
+            for candidate in candidates:
+                count = steps if stage == "decode" else 1
+                candidate.times.setdefault(stage, []).extend(candidate.ask(f"{stage} {count}"))
+    for candidate in candidates:
+        candidate.peak_bytes = candidate.ask("memory")
+
+
+def accuracy(folder: Path, profiles: Sequence[str], threads: int) -> dict[str, dict[str, float]]:
+    """Each profile against fp32 on one random page: image rows, first logits, next tokens."""
+    from scripts.bench_cpu_accuracy import compare_profiles
+
+    return compare_profiles(folder, profiles, threads)
+
+
+def run_llama(binary: Path, model: Path, mmproj: Path, threads: int) -> dict[str, float]:
+    """Seconds of llama.cpp on a picture of the same size, from its own report."""
+    from PIL import Image
+
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "page.png"
+        pixels = np.random.default_rng(0).integers(0, 255, (480, 640, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(page)
+        command = [str(binary), "-m", str(model), "--mmproj", str(mmproj), "--image", str(page)]
+        options = ["-p", "OCR", "-n", str(ANSWER), "-t", str(threads), "--temp", "0", "--ignore-eos"]
+        done = subprocess.run(
+            [*command, *options], capture_output=True, text=True, timeout=1800, check=True
+        )
+    text = done.stdout + done.stderr
+    return {
+        "vision": _milliseconds(r"image slice encoded in (\d+) ms", text),
+        "prefill": _milliseconds(r"prompt eval time =\s*([\d.]+) ms", text),
+        "decode": _milliseconds(r"eval time =.*?([\d.]+) ms per token", text, last=True),
+    }
+
+
+def _milliseconds(pattern: str, text: str, last: bool = False) -> float:
+    found = re.findall(pattern, text)
+    if not found:
+        raise SystemExit(f"llama.cpp printed nothing like {pattern!r}")
+    return float(found[-1 if last else 0]) / 1000
+
+
+def table(candidates: Sequence[Candidate], llama: dict[str, float] | None) -> str:
+    base = next((c for c in candidates if c.name.startswith("transformers")), None)
+    head = "| | open s | vision s (cpu) | prefill s (cpu) | ms a token (cpu) | page s | peak GB |"
+    lines = [head + (f" vision, decode, page: times {base.name} |" if base else ""), ""]
+    lines[1] = "|---" * (lines[0].count("|") - 1) + "|"
+    for c in candidates:
+        cells = [c.name, f"{c.open_s:.1f}"]
+        for stage, scale in (("vision", 1), ("prefill", 1), ("decode", 1000)):
+            wall, cpu = c.median(stage) * scale, c.median(stage, "cpu") * scale
+            cells.append(f"{wall:.2f} ({cpu:.2f})" if scale == 1 else f"{wall:.1f} ({cpu:.1f})")
+        cells += [f"{c.page:.1f}", f"{c.peak_bytes / 1e9:.2f}"]
+        if base:
+            ratios = [base.median(s) / c.median(s) for s in ("vision", "decode")]
+            cells.append(", ".join(f"{r:.2f}" for r in (*ratios, base.page / c.page)))
+        lines.append("| " + " | ".join(cells) + " |")
+    if llama:
+        page = llama["vision"] + llama["prefill"] + ANSWER * llama["decode"]
+        cells = [f"{llama[s]:.2f}" for s in ("vision", "prefill")]
+        lines.append(
+            f"| llama.cpp | | {' | '.join(cells)} | {llama['decode'] * 1000:.1f} | {page:.1f} | |"
+        )
+    return "\n".join(lines)
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench.py cpu", description=__doc__.splitlines()[0])
+    parser.add_argument("--checkpoint", type=Path, help="default: random weights, full shape")
+    parser.add_argument("--shape", choices=("full", "tiny"), default="full")
+    parser.add_argument("--profiles", nargs="+", default=["int8", "int4", "bf16", "fp32"])
+    parser.add_argument("--baselines", nargs="*", default=["bfloat16"], metavar="DTYPE")
+    parser.add_argument("--llama", nargs=3, type=Path, metavar=("CLI", "GGUF", "MMPROJ"))
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=8, help="decoding steps a round")
+    parser.add_argument("--accuracy", action="store_true", help="also each profile against fp32")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
+    return parser.parse_args(list(argv))
+
+
+def main(argv: Sequence[str]) -> int:
+    from fallback.ort_engine import available_cpus
+
+    args = parse(argv)
+    threads = args.threads or available_cpus()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = args.checkpoint or Path(scratch) / "model"
+        if args.checkpoint is None:
+            from scripts import make_checkpoint
+
+            make_checkpoint.main([str(folder), "--shape", args.shape])
+        candidates: list[Candidate] = []
+        try:
+            for kind, names in (("transformers", args.baselines), ("ours", args.profiles)):
+                candidates += [start(kind, name, folder, threads) for name in names]
+            take_turns(candidates, args.rounds, args.steps)
+        finally:
+            for candidate in candidates:
+                candidate.process.kill()
+                candidate.process.wait()
+        llama = run_llama(*args.llama, threads) if args.llama else None
+        costs = accuracy(folder, args.profiles, threads) if args.accuracy else {}
+    print(f"{threads} threads, {args.rounds} rounds, {folder if args.checkpoint else args.shape}\n")
+    print(table(candidates, llama))
+    for name, cost in costs.items():
+        print(f"{name}: " + ", ".join(f"{key} {value:.3g}" for key, value in cost.items()))
+    if args.json:
+        rows = [{"name": c.name, "open": c.open_s, "times": c.times, "peak": c.peak_bytes}
+                for c in candidates]  # fmt: skip
+        args.json.write_text(json.dumps({"rows": rows, "llama": llama, "accuracy": costs}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
