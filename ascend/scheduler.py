@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ascend.engines import Engine, KVCache
 from ascend.errors import DeadlineExceeded, UsageError
-from ascend.ticket import Ticket, TokenInputs, shared_span
+from ascend.ticket import Load, Ticket, TokenInputs, shared_span
 from profiling.spans import span
 
 
@@ -52,16 +52,12 @@ class Scheduler:
         self._turn = threading.Condition()
         self._driving = False
         self._closed = False
+        self._steps = self._stepped = self._tokens = 0
 
-    @property
-    def waiting(self) -> int:
-        """Sequences that no slot was free for yet."""
-        return len(self._waiting)
-
-    @property
-    def active(self) -> int:
-        """Sequences that hold a slot."""
-        return len(self._active)
+    def load(self) -> Load:
+        """The queue, the slots and the counts so far, for whoever reports on them."""
+        waiting, active = len(self._waiting), len(self._active)
+        return Load(waiting, active, self._slots, self._steps, self._stepped, self._tokens)
 
     def room(self, prompt_length: int) -> int:
         """How many tokens an answer to such a prompt can have.
@@ -198,10 +194,12 @@ class Scheduler:
         select = [_wanted(count, max(counts)) for count in counts]
         with shared_span("decode_step", tickets):
             logits = self._engine.extend(cache, first, counts, embeds, cos, sin, select)
+        self._steps, self._stepped = self._steps + 1, self._stepped + len(tickets)
         with shared_span("sampling", tickets):
             for ticket in tickets:
                 slot = _slot_of(ticket)
                 kept = ticket.generation.accept(logits[slot - first])
+                self._tokens += kept
                 if kept < counts[slot - first]:
                     surplus = counts[slot - first] - kept
                     cache.truncate(slot, int(cache.lengths[slot]) - surplus)

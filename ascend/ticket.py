@@ -75,6 +75,19 @@ class Ticket:
         return self.filled >= self.generation.prompt_length
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a scheduler does now, and has done since it was made: `decode_steps` with
+    `decoded_sequences` in all (their ratio is the mean batch) gave `decoded_tokens`."""
+
+    waiting: int
+    active: int
+    slots: int
+    decode_steps: int
+    decoded_sequences: int
+    decoded_tokens: int
+
+
 @contextmanager
 def shared_span(name: str, tickets: Sequence[Ticket]) -> Iterator[None]:
     """One span in the recording of each ticket: a shared step costs each of them its whole time."""

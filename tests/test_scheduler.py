@@ -79,10 +79,14 @@ def test_mixed_requests_answer_as_one_by_one() -> None:
     for one in tickets:
         together.submit(one)
     while together.step():
-        assert together.active <= 4
+        assert together.load().active <= 4
     for seed, one in enumerate(tickets):
         assert (one.generation.tokens, one.generation.finish_reason) == alone(seed)
     assert max(sum(c > 0 for c in counts) for _, counts in engine.calls) == 4
+    load = together.load()
+    assert 2 < load.decoded_sequences / load.decode_steps <= 4
+    tokens = sum(len(t.generation.tokens) for t in tickets)
+    assert tokens - 32 <= load.decoded_tokens <= tokens  # the first one of each comes with prefill
     assert engine.open_arrays == 0
 
 
@@ -125,12 +129,12 @@ def test_a_sequence_leaves_at_its_end_and_the_next_takes_its_slot() -> None:
     tickets = [ticket(engine, seed, max_tokens=4, stops=endless) for seed in range(6)]
     for one in tickets:
         narrow.submit(one)
-    assert narrow.waiting == 6
+    assert narrow.load().waiting == 6
     while narrow.step():
-        assert narrow.active <= 2
+        assert narrow.load().active <= 2
         order += [i for i, one in enumerate(tickets) if one.done and i not in order]
     assert order == sorted(order)
-    assert narrow.waiting == narrow.active == 0
+    assert narrow.load().waiting == narrow.load().active == 0
 
 
 def test_threads_that_wait_share_the_engine() -> None:
@@ -150,7 +154,7 @@ def test_threads_that_wait_share_the_engine() -> None:
     for thread in threads:
         thread.join(60)
     assert answers == {seed: alone(seed)[0] for seed in range(12)}
-    assert shared.active == shared.waiting == 0
+    assert shared.load().active == shared.load().waiting == 0
 
 
 def test_waiting_for_more_tokens_returns_at_each() -> None:
@@ -289,6 +293,6 @@ def test_close_cancels_and_releases_and_refuses_newcomers() -> None:
     closing.close()
     closing.close()
     assert one.generation.finish_reason == "cancelled"
-    assert (engine.open_caches, engine.open_arrays, closing.active) == (0, 0, 0)
+    assert (engine.open_caches, engine.open_arrays, closing.load().active) == (0, 0, 0)
     with pytest.raises(UsageError, match="closed"):
         closing.submit(ticket(engine, 3))

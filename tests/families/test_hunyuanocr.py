@@ -249,9 +249,9 @@ def test_leaving_a_stream_frees_its_slot(files: ModelFiles) -> None:
     family = say(files, answer)
     stream = family.stream(draw_page(), ReadRequest("text"))
     next(stream)
-    assert family.scheduler.active == 1
+    assert family.scheduler.load().active == 1
     stream.close()  # type: ignore[attr-defined]
-    assert family.scheduler.active == 0
+    assert family.scheduler.load().active == 0
     assert family.read(draw_page(), ReadRequest("text")).raw == answer
 
 
