@@ -157,7 +157,7 @@ def _float_constants(graph: Graph) -> Iterator[tuple[str, np.ndarray]]:
         if tensor.data_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE):
             try:
                 yield tensor.name, onnx.numpy_helper.to_array(tensor, str(graph.folder))
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, onnx.checker.ValidationError) as error:
                 raise ModelError(f"weights of {tensor.name} cannot be read: {error}") from error
     for node in all_nodes(graph.model.graph):
         if node.op_type == "Constant" and node.attribute[0].name == "value":

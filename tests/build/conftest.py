@@ -71,7 +71,7 @@ def ppocr_export(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def atc(monkeypatch: pytest.MonkeyPatch) -> Path:
+def compiler(monkeypatch: pytest.MonkeyPatch) -> Path:
     """The stand-in, found as the real one is."""
     folder = Path(pyacl_emulator.__file__).parent
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")

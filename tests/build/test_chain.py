@@ -36,7 +36,7 @@ def _lint_all(folder: Path) -> None:
 
 
 def test_hunyuanocr_from_checkpoint_to_checked_bundle(
-    hunyuan_export, tiny, tmp_path, atc, emulator
+    hunyuan_export, tiny, tmp_path, compiler, emulator
 ):
     _lint_all(hunyuan_export)
     for chip in CHIPS:
@@ -52,7 +52,7 @@ def test_hunyuanocr_from_checkpoint_to_checked_bundle(
     assert read_manifest(bundle).graphs["llm"].parity["cosine"] > 0.999
 
 
-def test_ppocr_from_wheel_to_checked_bundle(ppocr_export, tmp_path, atc, emulator):
+def test_ppocr_from_wheel_to_checked_bundle(ppocr_export, tmp_path, compiler, emulator):
     _lint_all(ppocr_export)
     compile_bundle(ppocr_export, load_soc("Ascend310P3"), tmp_path / "bundle")
     emulator.reset(soc="Ascend310P3")
