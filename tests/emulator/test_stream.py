@@ -239,3 +239,35 @@ def test_a_blocking_call_lets_other_threads_in(ready: ModuleType, linear) -> Non
     assert results == [507014]
     ready.rt.free(pointer)
     model.release()
+
+
+@pytest.mark.parametrize("block", [0, 1])
+def test_only_a_blocking_callback_may_touch_what_the_next_task_uses(
+    ready: ModuleType, memory: tuple[int, int], block: int
+) -> None:
+    device, pinned = memory
+    context, _ = ready.rt.get_context()
+    stream, _ = ready.rt.create_stream()
+    done = threading.Event()
+    raised: list[bool] = []
+
+    def loop(args: list[int]) -> None:
+        ready.rt.set_context(context)
+        while not done.is_set():
+            ready.rt.process_report(10)
+
+    def callback(args: object) -> None:
+        try:
+            raised.append(ready.rt.memset(device, 64, 0, 64) != 0)
+        except EmulatorViolation:
+            raised.append(True)
+
+    thread, _ = ready.util.start_thread(loop, [])
+    ready.rt.subscribe_report(thread, stream)
+    ready.rt.launch_callback(callback, [], block, stream)
+    ready.rt.launch_callback(lambda args: None, [], 1, stream)
+    ready.rt.memcpy_async(device, 64, pinned, 64, H2D, stream)
+    assert ready.rt.synchronize_stream(stream) == 0
+    assert raised == [not block]
+    done.set()
+    ready.util.stop_thread(thread)

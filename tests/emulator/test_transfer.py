@@ -54,6 +54,14 @@ def test_a_wrong_direction_is_a_violation(
         copy(ready, places, pair, kind)
 
 
+def test_a_wrong_direction_is_only_a_hint_in_the_2026_runtime(
+    ready: ModuleType, places: dict[str, int]
+) -> None:
+    control.wrong_kind = "hint"
+    assert copy(ready, places, "up", D2H) == 0
+    assert control.counters.bytes == {"h2h": SIZE}
+
+
 def test_codes_of_memcpy(ready: ModuleType, places: dict[str, int]) -> None:
     rt, d, u = ready.rt, places["d"], places["u"]
     assert rt.memcpy(0, SIZE, u, SIZE, H2D) == 100000

@@ -23,6 +23,7 @@ class Report:
 
     function: Callable[[object], object]
     args: object
+    stream: Stream | None  # the one that waits for a blocking callback
     finished: threading.Event = field(default_factory=threading.Event)
 
 
@@ -74,11 +75,13 @@ def process_report(timeout: int) -> int:
         report = _inbox(ident).get(timeout=None if timeout == -1 else timeout / 1000)
     except queue.Empty:
         return code("RT_REPORT_TIMEOUT")
+    MACHINE.local.callback_stream = report.stream
     try:
         report.function(report.args)
     except Exception:
         log.exception("a callback raised; pyACL swallows it")
     finally:
+        MACHINE.local.callback_stream = None
         report.finished.set()
     return 0
 
@@ -97,7 +100,7 @@ def launch_callback(
         return MACHINE.report(
             code("RT_STREAM_NO_CB_REG"), "EE1001: nobody subscribed to the stream"
         )
-    report = Report(function, args)
+    report = Report(function, args, target if block_type == 1 else None)
 
     def post() -> int:
         _inbox(target.subscriber).put(report)

@@ -20,7 +20,7 @@ class Control:
     """`control.reset(...)`, then settings as attributes: `control.null_compute = True`.
 
     Settings (see `Settings`): soc, device_count, memory_limit, null_compute, unset_gear,
-    pageable_async, alias, time_scale, hang_limit_s, threads.
+    pageable_async, wrong_kind, alias, time_scale, hang_limit_s, threads.
     """
 
     def reset(self, **settings: Any) -> None:

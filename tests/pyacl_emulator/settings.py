@@ -18,6 +18,8 @@ class Settings:
     unset_gear: "violation", or "largest" (GE: the largest gear runs when none was set).
     pageable_async: "violation" (CANN <= 8.0: memory of memcpy_async must be pinned, else undefined), or
         "sync" (2026 runtime: waits for the stream and copies synchronously).
+    wrong_kind: a copy whose kind contradicts its addresses: "violation" (CANN <= 8.0), or "hint" (2026
+        runtime: the addresses decide).
     alias: whether an output may lie inside an input's buffer: "allow" or "violation".
     null_compute: models return at once with zeros; every check still runs.
     time_scale: real seconds per emulated second of waiting (0: waits take no time).
@@ -31,6 +33,7 @@ class Settings:
     null_compute: bool = False
     unset_gear: str = "violation"
     pageable_async: str = "violation"
+    wrong_kind: str = "violation"
     alias: str = "allow"
     time_scale: float = 1.0
     hang_limit_s: float = 5.0

@@ -107,9 +107,13 @@ def _overlap(some: tuple[Range, ...], others: tuple[Range, ...]) -> bool:
 def conflict(
     reads: tuple[Range, ...], writes: tuple[Range, ...], stream: Stream | None
 ) -> tuple[Stream, Task] | None:
-    """Queued work of another stream that touches the same bytes and is not ordered before this."""
+    """Queued work of another stream that touches the same bytes and is not ordered before this.
+
+    Work behind a blocking callback waits for it, so the callback may touch what that work uses.
+    """
+    waiting = getattr(MACHINE.local, "callback_stream", None)
     for other in list(MACHINE.busy):
-        if other is stream:
+        if other is stream or other is waiting:
             continue
         known = stream.after.get(other, 0) if stream is not None else 0
         for task in other.queue:
