@@ -99,8 +99,19 @@ def test_gears_pad_the_patches_and_bound_cache_and_chunk(files: ModelFiles) -> N
 
 def test_the_prompt_of_a_page_that_leaves_no_room_is_refused(files: ModelFiles) -> None:
     family = say(files, "x", capacity=200)
+    native = ReadRequest("structured_parse", options={"resize": "native"})
     with pytest.raises(UsageError, match="the cache holds 200"):
-        family.read(draw_page(480, 640), ReadRequest("structured_parse"))
+        family.read(draw_page(480, 640), native)
+
+
+def test_a_small_cache_makes_a_small_canvas(files: ModelFiles) -> None:
+    result = say(files, "x", capacity=320).read(
+        draw_page(900, 900, 30, 0.4), ReadRequest("formula")
+    )
+    height, width = result.settings["canvases"][0]
+    assert height * width // 256 <= (240 - 64) * 4 / 1.15
+    assert result.text == "x" and result.settings["max_tokens"] >= 320 // 4 - 64
+    assert "small_print" in codes(result)
 
 
 # ------------------------------------------------------------------------------- answers to Results
@@ -303,7 +314,7 @@ def test_an_answer_is_cut_at_max_tokens_and_at_the_end_of_the_context(files: Mod
     assert "context_full" not in codes(result)
     family = say(files, text, capacity=250)
     result = family.read(draw_page(), ReadRequest("text"))
-    assert result.finish_reason == "length" and 0 < len(result.raw) < 120
+    assert result.finish_reason == "length" and 0 < len(result.raw) < 250
     assert result.settings["max_tokens"] == len(result.raw)
     assert {"context_full", "answer_cut"} <= set(codes(result))
 
