@@ -94,7 +94,7 @@ def test_every_fault_at_every_call_ends_well(bundle: Path, kind: str) -> None:
 def test_a_device_that_hangs_is_given_up_at_the_deadline(engine: AclEngine, machine: Any) -> None:
     cache = engine.kv_cache(1, 60)
     machine.faults.inject("acl.mdl.execute_async", kind="hang")
-    with pytest.raises(DeviceTimeout, match="507046 .*raise timeout_ms"):
+    with pytest.raises(DeviceTimeout, match=r"507046 .*raise timeout_ms"):
         engine.extend(cache, 0, [4], *toy.rows(4), [[3]])
     assert "507046" in str(engine.degraded)
     with pytest.raises(EngineDegraded, match=r"device 0 failed before .*open it again"):
