@@ -106,8 +106,10 @@ class Int4Linear(nn.Module):
         if x.numel() != x.shape[-1]:
             return self.many(x)
         y = torch.from_numpy(self.one(np.ascontiguousarray(x.reshape(1, -1).numpy())))
-        # The matrix writes every result into one buffer, and logits outlive the next step.
-        y = y.clone() if self.many.bias is None else y + self.many.bias
+        # A sum, so a copy: the matrix writes every result into one buffer, and logits outlive the
+        # next step. Its term is 0, or NaN where x holds one, which 8-bit codes would hide.
+        y = y + x.sum() * 0
+        y = y if self.many.bias is None else y + self.many.bias
         return y.reshape(x.shape[:-1] + y.shape[-1:])
 
 

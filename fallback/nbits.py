@@ -6,16 +6,14 @@ the decoder's 415 M weights: 24 ms; 8-bit in PyTorch 38; PyTorch's own 4-bit 65;
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import numpy as np
 
 from fallback.errors import EngineUnavailableError
 
-log = logging.getLogger(__name__)
-
 BLOCK = 128  # weights that share a scale, along the input
+MAX_THREADS = 4  # of one matrix; one row is bound by memory, which few cores saturate
 ACCURACY_LEVEL = 4  # int8 products; without it the kernel goes through float32, four times slower
 
 
@@ -61,16 +59,6 @@ def quantise(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return codes[..., ::2] | codes[..., 1::2] << 4, scales[..., 0].astype(np.float32)
 
 
-def _share_threads(threads: int) -> None:
-    """Sizes the pool that all matrices of the process use; the first engine opened decides."""
-    import onnxruntime as ort
-
-    try:
-        ort.set_global_thread_pool_sizes(threads, 1)
-    except ort.capi.onnxruntime_pybind11_state.Fail:  # it exists already and cannot be replaced
-        log.debug("the shared thread pool keeps its size")
-
-
 def _session(n: int, k: int, codes: np.ndarray, scales: np.ndarray, threads: int) -> Any:
     try:
         import onnxruntime as ort
@@ -94,8 +82,10 @@ def _session(n: int, k: int, codes: np.ndarray, scales: np.ndarray, threads: int
     model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    options.use_per_session_threads = False  # hundreds of matrices share one pool
-    _share_threads(threads)
+    # Every matrix has a pool of its own (a shared one would bind all of the process's sessions), so
+    # pools are small and sleep between calls.
+    options.intra_op_num_threads = min(threads, MAX_THREADS)
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return ort.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
