@@ -213,11 +213,12 @@ def test_an_operator_without_kernel_is_ez3003(
     path = one_node(tmp_path / "einsum.onnx", "Einsum", 2, equation="ij,jk->ik")
     text = refusal(capsys, line(path, input_shape=None))
     assert text == (
-        "EZ3003: No supported Ops kernel and engine are found for [/model/Einsum], optype [Einsum].\n"
+        "EZ3003: No supported Ops kernel and engine are found for [/model/Einsum], optype "
+        "[Einsum].\n"
         "        Possible Cause: The operator is not supported by the system. Therefore, no hit is "
         "found in any operator information library.\n"
-        "        Solution: 1. Check that the OPP component is installed properly. 2. Submit an issue "
-        "to request for the support of this operator type.\n"
+        "        Solution: 1. Check that the OPP component is installed properly. 2. Submit an "
+        "issue to request for the support of this operator type.\n"
         "\n"
     )
 

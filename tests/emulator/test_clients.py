@@ -46,7 +46,8 @@ def close(acl: ModuleType, dataset: int, *, free: bool) -> None:
 
 
 def test_c15_the_shortest_program(acl: ModuleType, linear) -> None:
-    """Explicit context, no stream, twenty executes; datasets, description, model, memory, context."""
+    """Explicit context, no stream, twenty executes; datasets, description, model, memory,
+    context."""
     assert acl.init() == 0
     assert acl.rt.set_device(0) == 0
     context, ret = acl.rt.create_context(0)
@@ -210,7 +211,7 @@ def cache_program(acl: ModuleType, path: Path, source: int) -> None:
     outputs = dataset_of(acl, results)
     cache = acl.get_data_buffer_addr(acl.mdl.get_dataset_buffer(inputs, 0))
     assert acl.rt.memset(cache, sizes[0], 0, sizes[0]) == 0
-    dims = [4] + [WIDTH]
+    dims = [4, WIDTH]
     gear = {"dimCount": len(dims), "name": "", "dims": dims}
     for step in range(3):
         assert acl.mdl.set_input_dynamic_dims(model, inputs, index, gear) == 0
@@ -326,7 +327,8 @@ def test_c11_several_devices_and_threads(acl: ModuleType, linear) -> None:
 
 
 def test_c12_and_c14_ranges_with_huge_outputs(ready: ModuleType, linear) -> None:
-    """Tensor descriptions for inputs; an output of 500,000,000 elements, of which few are touched."""
+    """Tensor descriptions for inputs; an output of 500,000,000 elements, of which few are
+    touched."""
     model, _ = ready.mdl.load_from_file(str(linear("range")))
     size = 500_000_000 * 4
     source, target = ready.rt.malloc(BYTES, 0)[0], ready.rt.malloc(size, 0)[0]
@@ -381,7 +383,8 @@ def test_c13_gears_without_a_context_of_its_own(ready: ModuleType, linear) -> No
 
 @pytest.mark.parametrize("kind", ["static", "batch", "dims"])
 def test_c16_probes_for_the_kind_of_a_model(acl: ModuleType, linear, kind: str) -> None:
-    """init and finalize codes tolerated; every probe answers 0 for the kinds that it does not fit."""
+    """init and finalize codes tolerated; every probe answers 0 for the kinds that it does not
+    fit."""
     acl.init()
     assert acl.init() == 100002
     acl.rt.set_device(0)

@@ -137,8 +137,8 @@ def test_leaks_are_reported_at_finalize(ready: ModuleType, linear) -> None:
     ready.rt.reset_device(0)
     ready.finalize()
     text = "\n".join(control.leaks)
-    for word in ("was not unloaded", "device memory", "host memory", "stream", "Event", "DataBuffer",
-                 "Dataset", "ModelDesc"):  # fmt: skip
+    for word in ("was not unloaded", "device memory", "host memory", "stream", "Event",
+                 "DataBuffer", "Dataset", "ModelDesc"):  # fmt: skip
         assert word in text
 
 

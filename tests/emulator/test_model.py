@@ -35,8 +35,8 @@ def test_codes_of_loading(ready: ModuleType, linear, tmp_path: Path) -> None:
     data = good.read_bytes()
     assert ready.mdl.load_from_file(str(tmp_path / "none.om")) == (0, 145002)
     for name, content in (
-        ("short", data[:100]), ("magic", b"X" + data[1:]), ("cut", data[:-8]), ("long", data + b"12"),
-        ("table", data[:256] + b"\xff" * 8 + data[264:]), ("text", b"not a model" * 50),
+        ("short", data[:100]), ("magic", b"X" + data[1:]), ("cut", data[:-8]),
+        ("long", data + b"12"), ("table", data[:256] + b"\xff" * 8 + data[264:]), ("text", b"not a model" * 50),
     ):  # fmt: skip
         bad = tmp_path / f"{name}.om"
         bad.write_bytes(content)
@@ -423,7 +423,8 @@ def test_another_context_is_a_violation(ready: ModuleType, linear) -> None:
 
 
 def append_onnx(path: Path) -> None:
-    """score = q · past^T; new = q + 1: the shape of an attention step with its cache as an input."""
+    """score = q · past^T; new = q + 1: the shape of an attention step with its cache as an
+    input."""
     nodes = [
         helper.make_node("Transpose", ["past"], ["pastT"], perm=[1, 0], name="transpose"),
         helper.make_node("MatMul", ["q", "pastT"], ["score"], name="score"),
@@ -526,7 +527,8 @@ def test_external_weights_are_packed_once(ready: ModuleType, tmp_path: Path) -> 
     value = helper.make_tensor_value_info
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "W"], ["z"], name="mm")], "external",
-        [value("x", TensorProto.FLOAT, ["n", WIDTH])], [value("z", TensorProto.FLOAT, ["n", WIDTH])],
+        [value("x", TensorProto.FLOAT, ["n", WIDTH])],
+        [value("z", TensorProto.FLOAT, ["n", WIDTH])],
         [numpy_helper.from_array(weights(), "W")],
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

@@ -1,8 +1,8 @@
-"""A strict emulator of pyACL: importable in place of the module `acl` (HYOCR_ACL=tests.pyacl_emulator).
+"""A strict emulator of pyACL, importable in place of `acl` (HYOCR_ACL=tests.pyacl_emulator).
 
-Functions, argument order, return order and codes are those of the table `api.json`. What the documents
-leave undefined raises EmulatorViolation with the rule and its source. Tests steer it through
-`control`. It computes on ONNX Runtime and says nothing about the speed of any NPU.
+Functions, argument order, return order and codes are those of the table `api.json`. What the
+documents leave undefined raises EmulatorViolation with the rule and its source. Tests steer it
+through `control`. It computes on ONNX Runtime and says nothing about the speed of any NPU.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from .controls import Control
 from .violation import EmulatorViolation
 
 for _part in (
-    "process", "context", "device_info", "stream_calls", "event", "callback", "allocation", "transfer",
-    "dataset", "desc", "gear_query", "model", "bundle", "gear", "aipp_handle", "execute", "exec_config", "pointers",
-    "profiler", "prof_subscribe", "prof_records",
+    "process", "context", "device_info", "stream_calls", "event", "callback", "allocation",
+    "transfer", "dataset", "desc", "gear_query", "model", "bundle", "gear", "aipp_handle",
+    "execute", "exec_config", "pointers", "profiler", "prof_subscribe", "prof_records",
 ):  # fmt: skip
     importlib.import_module(f"{__name__}.{_part}")
 

@@ -1,7 +1,8 @@
 """AIPP: image pre-processing in front of a model. Static: compiled in. Dynamic: only its handles.
 
-Static AIPP becomes ONNX nodes that turn the image bytes into the model's float input: format, channel
-swap, crop, colour conversion, then (x - mean - min) * var_reci (AIPP chapter of the ATC guide).
+Static AIPP becomes ONNX nodes that turn the image bytes into the model's float input: format,
+channel swap, crop, colour conversion, then (x - mean - min) * var_reci (AIPP chapter of the ATC
+guide).
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ def parse_aipp(text: str) -> Aipp:
 def prepend(model: Any, aipp: Aipp, shapes: dict[str, Shape]) -> dict[str, list[int]]:
     """Replaces the model's image input by the image bytes and the nodes that convert them.
 
-    model: onnx.ModelProto; `shapes` is updated with the storage dims. Returns the image dims by input
-    name. Raises AtcError E10052 when the model has no single 4-axis input.
+    model: onnx.ModelProto; `shapes` is updated with the storage dims. Returns the image dims by
+    input name. Raises AtcError E10052 when the model has no single 4-axis input.
     """
     from .aipp_graph import convert
 

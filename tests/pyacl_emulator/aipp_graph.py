@@ -30,9 +30,9 @@ class _Builder:
     def node(self, kind: str, *inputs: str, **attributes: object) -> str:
         name = f"aipp/t{self.count}"
         self.count += 1
-        self.nodes.append(
-            helper.make_node(kind, list(inputs), [name], name=f"{name}/{kind}", **attributes)
-        )
+        node = helper.make_node(kind, list(inputs), [name], name=f"{name}/{kind}")
+        node.attribute.extend(helper.make_attribute(k, v) for k, v in attributes.items())
+        self.nodes.append(node)
         return name
 
     def cut(self, source: str, axis: int, start: int, end: int, step: int = 1) -> str:

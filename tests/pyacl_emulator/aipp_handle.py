@@ -1,7 +1,7 @@
-"""The functions of dynamic AIPP: typed handles whose values are checked, and questions about models.
+"""The functions of dynamic AIPP: typed handles, checked values, and questions about models.
 
-The compiler stand-in builds static AIPP only, so set_input_aipp always finds a model without a dynamic
-AIPP input and answers with the documented code.
+The compiler stand-in builds static AIPP only, so set_input_aipp always finds a model without a
+dynamic AIPP input and answers with the documented code.
 """
 
 from __future__ import annotations

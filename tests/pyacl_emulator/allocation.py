@@ -32,7 +32,7 @@ def device_block(size: int, *, padded: bool = True, purpose: str = "user") -> tu
 
 @api("acl.rt.malloc")
 def malloc(size: int, policy: int) -> tuple[int, int]:
-    """(address, 0): uninitialised device memory, 64-byte aligned; really ALIGN_UP(size, 32) + 32."""
+    """(address, 0): uninitialised device memory, 64-byte aligned; see `real_size`."""
     return device_block(size, padded=policy not in _HUGE_1G)
 
 

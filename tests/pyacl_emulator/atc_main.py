@@ -1,4 +1,4 @@
-"""The stand-in for `atc`: checks a command line as the compiler does and writes the emulator's `.om`."""
+"""The stand-in for `atc`: checks a command line as the compiler does and writes an `.om`."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def _versions(text: str) -> set[int]:
 
 
 def check_operators(model: onnx.ModelProto, soc: str) -> None:
-    """Raises AtcError: E16002 without a parser, EZ3003 without a kernel on the chip or its AI CPU."""
+    """Raises AtcError: E16002 without a parser, EZ3003 without a kernel for the chip."""
     opsets = {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
     family = CHIPS[soc].short
     kernels_missing: AtcError | None = None

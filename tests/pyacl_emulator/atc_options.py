@@ -14,8 +14,9 @@ from .chips import CHIPS
 
 Shape = tuple[int, ...]
 _NAMES = """
-help mode model weight om framework input_format input_shape input_shape_range dynamic_batch_size
-dynamic_image_size dynamic_dims singleop output output_type check_report json soc_version virtual_type
+help mode model weight om framework input_format input_shape input_shape_range
+dynamic_batch_size dynamic_image_size dynamic_dims singleop output output_type check_report json
+soc_version virtual_type
 core_type aicore_num out_nodes input_fp16_nodes insert_op_conf op_name_map is_input_adjust_hw_layout
 is_output_adjust_hw_layout disable_reuse_memory fusion_switch_file enable_scope_fusion_passes
 enable_single_stream ac_parallel_enable enable_small_channel enable_compress_weight
@@ -32,8 +33,8 @@ multi_stream_parallel_mode hccl_sub_comm_config h2d_overlapped_with_compute opti
 """
 OPTIONS = frozenset(_NAMES.split())
 FRAMEWORKS = {"0": "Caffe", "1": "MindSpore", "3": "TensorFlow", "5": "ONNX"}
-V2_MODES = ("fp16", "origin", "cube_fp16in_fp32out", "mixed_float16", "mixed_bfloat16", "mixed_hif8",
-            "cube_hif8")  # fmt: skip
+V2_MODES = ("fp16", "origin", "cube_fp16in_fp32out", "mixed_float16", "mixed_bfloat16",
+            "mixed_hif8", "cube_hif8")  # fmt: skip
 V1_MODES = ("force_fp32", "force_fp16", "cube_fp16in_fp32out", "allow_fp32_to_fp16",
             "must_keep_origin_dtype", "allow_mix_precision", "allow_mix_precision_fp16",
             "allow_mix_precision_bf16")  # fmt: skip
@@ -130,7 +131,7 @@ def parse_gears(options: dict[str, str]) -> tuple[str, tuple[Shape, ...]]:
     option = given[0]
     text = options[option]
     if option == "dynamic_batch_size":
-        gears = [(number,) for number in _numbers(text, option)]
+        gears: list[Shape] = [(number,) for number in _numbers(text, option)]
     else:
         gears = [_numbers(part, option) for part in text.strip(";").split(";")]
     if option == "dynamic_image_size" and any(len(gear) != 2 for gear in gears):
@@ -239,8 +240,8 @@ _CHOICES = {
     "virtual_type": ("0", "1"),
     "oo_level": ("O1", "O2", "O3"),
 }
-_FILES = ("keep_dtype", "op_precision_mode", "insert_op_conf", "fusion_switch_file", "modify_mixlist",
-          "compression_optimize_conf", "customize_dtypes")  # fmt: skip
+_FILES = ("keep_dtype", "op_precision_mode", "insert_op_conf", "fusion_switch_file",
+          "modify_mixlist", "compression_optimize_conf", "customize_dtypes")  # fmt: skip
 _OUTPUT_TYPE = re.compile(r"^(FP32|FP16|UINT8|INT8)$|^[^:;]+:\d+:(FP32|FP16|UINT8|INT8)(;.+)?$")
 
 

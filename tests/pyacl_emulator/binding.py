@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ TABLE: dict[str, Any] = json.loads((Path(__file__).parent / "api.json").read_tex
 SIGNATURES: dict[str, dict[str, Any]] = TABLE["functions"]
 CODES: dict[str, int] = TABLE["codes"]
 SUBMODULES = ("rt", "mdl", "op", "media", "himpi", "blas", "fv", "util", "prof")
+F = TypeVar("F", bound=Callable[..., Any])
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 _INTS = frozenset({int})
@@ -85,7 +86,7 @@ def _parse_all(args: tuple[Any, ...], kinds: list[str], optional: int, name: str
 
 
 def failure(name: str, error: int) -> Any:
-    """What a function returns when it fails: zeros and empties in its return order, then the code."""
+    """What a function returns when it fails: zeros and empties in its order, then the code."""
     values = [error if kind == "ret" else _EMPTY.get(kind) for kind in SIGNATURES[name]["returns"]]
     return values[0] if len(values) == 1 else tuple(values)
 
@@ -131,7 +132,7 @@ def _check_phase(name: str) -> None:
     )
 
 
-def api(name: str, *, locked: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def api(name: str, *, locked: bool = True) -> Callable[[F], F]:
     """Registers the implementation of one documented function.
 
     locked: hold the machine's lock, as the real function holds the interpreter lock.
@@ -144,7 +145,7 @@ def api(name: str, *, locked: bool = True) -> Callable[[Callable[..., Any]], Cal
     always = name.startswith(_ALWAYS)
     locked = locked and not signature.get("releases_gil", False)
 
-    def register(implementation: Callable[..., Any]) -> Callable[..., Any]:
+    def register(implementation: F) -> F:
         def call(*args: Any, **keywords: Any) -> Any:
             if keywords:
                 raise TypeError(f"{name}() takes no keyword arguments")

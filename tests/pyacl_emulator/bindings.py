@@ -1,7 +1,7 @@
 """What one run of a model reads and writes: checked once, remembered while nothing changes.
 
-A decode loop executes the same datasets thousands of times and rebinds a few outputs in between; only
-tensors whose buffer changed are checked again.
+A decode loop executes the same datasets thousands of times and rebinds a few outputs in between;
+only tensors whose buffer changed are checked again.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def chosen_gear(model: Model, dataset: Dataset) -> Gear | None:
         return description.largest_gear
     raise EmulatorViolation(
         f"model {model.id} ({model.name}) is executed with no gear set for this dataset",
-        "aclmdlSetInputDynamicDims.md: set the gear before execute; hardware silently takes the largest",
+        "aclmdlSetInputDynamicDims.md: set the gear first; hardware silently takes the largest",
     )
 
 
@@ -253,8 +253,9 @@ def bind(model: Model, inputs: int, outputs: int, *, blocking: bool) -> Bindings
         plan.writes = _ranges(plan.outputs)
     if MACHINE.settings.alias != "allow":
         _check_alias(plan.reads, plan.writes)
-    return Bindings(plan.gear, hidden, [s.bound for s in plan.inputs if s.bound],
-                    [s.bound for s in plan.outputs if s.bound], plan.reads, plan.writes)  # fmt: skip
+    sources = [slot.bound for slot in plan.inputs if slot.bound]
+    results = [slot.bound for slot in plan.outputs if slot.bound]
+    return Bindings(plan.gear, hidden, sources, results, plan.reads, plan.writes)
 
 
 def bind_range(model: Model, inputs: int, outputs: int) -> tuple[Bindings, Dataset] | int:
@@ -298,6 +299,3 @@ def _check_alias(reads: tuple[Range, ...], writes: tuple[Range, ...]) -> None:
                 f"an output at {low:#x} lies inside an input's buffer",
                 "not documented as allowed; the switch alias=violation asks for this check",
             )
-
-
-__all__ = ["Bindings", "Plan", "bind", "bind_range", "span"]

@@ -65,7 +65,7 @@ def unsubscribe_report(ident: int, stream: int) -> int:
 
 @api("acl.rt.process_report")
 def process_report(timeout: int) -> int:
-    """Runs one ready callback in this thread; 507012 when none came in `timeout` ms (-1: wait on)."""
+    """Runs one ready callback in this thread; 507012 when none came in `timeout` ms (-1: none)."""
     if timeout == 0 or timeout < -1:
         return code("INVALID_PARAM")
     ident = thread_id()

@@ -58,7 +58,7 @@ class Built:
 def gear_shapes(request: Request, names: list[str], key: Shape) -> list[Shape]:
     """The input shapes under one gear.
 
-    A batch number fills every -1, an image pair the (h, w) -1s of the image, dims fill the -1s in order.
+    A batch number fills every -1, an image pair the two -1s of the image, dims the -1s in order.
     """
     numbers = iter(key)
     shapes = []
@@ -85,7 +85,8 @@ def _gears(
     if request.kind == "static":
         planned = plan(bare, [request.shapes[name] for name in names], item)
         return [], list(planned.outputs), planned.work_bytes
-    gears, work = [], 0
+    gears: list[dict[str, Any]] = []
+    work = 0
     for key in request.gears:
         shapes = gear_shapes(request, names, key)
         planned = plan(bare, shapes, item)
@@ -138,51 +139,77 @@ def _tensor(name: str, source: str, value: onnx.ValueInfoProto, layout: int, sha
             "format": layout, "shape": list(shape), "largest": list(largest)}  # fmt: skip
 
 
+def _stored(source: Source, name: str, dtype: np.dtype[Any], data: bytes | None,
+            offset: int) -> onnx.TensorProto:  # fmt: skip
+    """The initialiser that the graph declares: inline bytes, or a place in the weights."""
+    stored = onnx.TensorProto(name=name, dims=source.shape)
+    stored.data_type = helper.np_dtype_to_tensor_dtype(dtype)
+    if data is not None:
+        stored.raw_data = data
+        return stored
+    stored.data_location = onnx.TensorProto.EXTERNAL
+    place = {"location": "weights", "offset": offset, "length": source.count * dtype.itemsize}
+    for key, value in place.items():
+        entry = stored.external_data.add()
+        entry.key, entry.value = key, str(value)
+    return stored
+
+
 def _externalise(
     model: onnx.ModelProto, rules: Rounding, folder: Path
 ) -> tuple[list[tuple[Source, np.dtype[Any], int]], list[dict[str, Any]], int]:
-    """Moves initialisers out of the graph; halves are stored as fp16 and cast where they are read."""
-    graph = model.graph
-    plan_, entries, casts, keep, offset = [], [], [], [], 0
+    """Moves initialisers out of the graph; halves become fp16, cast where they are read."""
+    graph, offset = model.graph, 0
+    sources, entries, casts, declared = [], [], [], []
+    limit = FP16_MAX if rules.saturate else math.inf
     for tensor in graph.initializer:
         source = Source(tensor, folder)
-        half = tensor.name in rules.halves
-        size = source.count * source.dtype.itemsize
-        dtype = np.dtype(np.float16) if half and not rules.bf16 else source.dtype
+        half = tensor.name in rules.halves and not rules.bf16
+        dtype = np.dtype(np.float16) if half else source.dtype
         name = f"{tensor.name}/stored" if half else tensor.name
-        if half and not rules.bf16:
+        if half:
             label = f"{ROUNDING}{name}"
             casts.append(helper.make_node("Cast", [name], [tensor.name], name=label, to=FLOAT))
-        elif half:
-            name = tensor.name
-        stored = onnx.TensorProto(name=name, dims=tensor.dims)
-        stored.data_type = helper.np_dtype_to_tensor_dtype(dtype)
-        if size <= INLINE_BYTES:
-            limit = FP16_MAX if rules.saturate else math.inf
-            stored.raw_data = b"".join(source.chunks(dtype, limit if half else math.inf))
-            keep.append(stored)
+        if source.count * source.dtype.itemsize <= INLINE_BYTES:
+            data = b"".join(source.chunks(dtype, limit if half else math.inf))
+            declared.append(_stored(source, name, dtype, data, 0))
             continue
         nbytes = source.count * dtype.itemsize
-        stored.data_location = onnx.TensorProto.EXTERNAL
-        for key, text in (
-            ("location", "weights"),
-            ("offset", str(offset)),
-            ("length", str(nbytes)),
-        ):
-            entry = stored.external_data.add()
-            entry.key, entry.value = key, text
-        keep.append(stored)
-        plan_.append((source, dtype, offset))
+        declared.append(_stored(source, name, dtype, None, offset))
+        sources.append((source, dtype, offset))
         entries.append({"name": name, "dtype": dtype.name, "shape": list(source.shape),
                         "offset": offset, "nbytes": nbytes})  # fmt: skip
         offset += -(-nbytes // om.ALIGN) * om.ALIGN
     nodes = [*casts, *graph.node]
-    originals = list(graph.initializer)
-    del graph.initializer[:], graph.node[:]
-    graph.initializer.extend(keep)
+    del graph.initializer[:], graph.node[:]  # the sources keep their own hold on the old ones
+    graph.initializer.extend(declared)
     graph.node.extend(nodes)
-    del originals
-    return plan_, entries, offset
+    return sources, entries, offset
+
+
+def _inputs(request: Request, graph: onnx.GraphProto, gears: list[Any]) -> list[dict[str, Any]]:
+    """The description of every user input; its largest shape is that of any gear."""
+    layout = FORMATS[request.layout]
+    found = []
+    for index, value in enumerate(inputs_of(graph)):
+        shape = request.shapes[value.name]
+        shapes = [tuple(gear["inputs"][index]) for gear in gears] or [shape]
+        form = layout if len(shape) == 4 else FORMATS["ND"]
+        found.append(
+            _tensor(value.name, value.name, value, form, shape, max(shapes, key=math.prod))
+        )
+    return found
+
+
+def _outputs(graph: onnx.GraphProto, largest: list[Shape]) -> list[dict[str, Any]]:
+    """The description of every output; -1 where a range leaves an axis open."""
+    found = []
+    for index, (name, value) in enumerate(zip(_output_names(graph), graph.output, strict=True)):
+        dims = onnx_file.shape_of(value) or []
+        open_shape = tuple(dim if isinstance(dim, int) else -1 for dim in dims)
+        shape = tuple(largest[index]) if largest else open_shape
+        found.append(_tensor(name, value.name, value, FORMATS["ND"], shape, shape))
+    return found
 
 
 def build(request: Request) -> Built:
@@ -193,24 +220,11 @@ def build(request: Request) -> Built:
         if request.kind not in ("static", "batch"):
             raise ValueError("static AIPP is covered for fixed images and batch gears")
         request = replace(request, shapes=dict(request.shapes))
-        images = prepend(model, request.aipp, request.shapes)
+        images = prepend(model, request.aipp, request.shapes) if request.aipp else {}
     graph = model.graph
     _set_output_type(graph, request.output_type)
-    names = [value.name for value in inputs_of(graph)]
-    gears, largest, work = _gears(request, model, names)
-    layout = FORMATS[request.layout]
-    inputs = []
-    for index, value in enumerate(inputs_of(graph)):
-        shape = request.shapes[value.name]
-        shapes = [tuple(gear["inputs"][index]) for gear in gears] or [shape]
-        inputs.append(_tensor(value.name, value.name, value, layout if len(shape) == 4 else 2,
-                              shape, max(shapes, key=math.prod)))  # fmt: skip
-    outputs = []
-    for index, (name, value) in enumerate(zip(_output_names(graph), graph.output, strict=True)):
-        dims = onnx_file.shape_of(value) or []
-        open_shape = tuple(dim if isinstance(dim, int) else -1 for dim in dims)
-        shape = tuple(largest[index]) if largest else open_shape
-        outputs.append(_tensor(name, value.name, value, 2, shape, shape))
+    gears, largest, work = _gears(request, model, [value.name for value in inputs_of(graph)])
+    inputs, outputs = _inputs(request, graph, gears), _outputs(graph, largest)
     chip = CHIPS[request.soc]
     rules = Rounding(request.precision, request.keep, request.keep_types, chip.saturates,
                      "bf" in request.precision)  # fmt: skip
@@ -220,9 +234,9 @@ def build(request: Request) -> Built:
         "format": om.FORMAT, "name": request.output.stem, "soc": request.soc, "kind": request.kind,
         "precision": request.precision, "inputs": inputs, "outputs": outputs, "gears": gears,
         "work_size": work, "weight_size": size, "weights": entries, "ranges": request.ranges,
-        "image_dims": images, "command": request.command, "atc_version": "8.1.RC1",
-        "image_format": request.aipp.format_number if request.aipp else 0,
-        "keep": sorted(request.keep), "keep_types": sorted(request.keep_types),
+        "image_dims": images, "image_format": request.aipp.format_number if request.aipp else 0,
+        "command": request.command, "atc_version": "8.1.RC1", "keep": sorted(request.keep),
+        "keep_types": sorted(request.keep_types),
     }  # fmt: skip
     limit = FP16_MAX if chip.saturates else math.inf
     return Built(description, model.SerializeToString(), weights, size, limit)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from .binding import api, code
 from .machine import MACHINE
 from .violation import EmulatorViolation
+
+if TYPE_CHECKING:
+    from .stream import Stream
 
 
 @dataclass(slots=True, eq=False)
@@ -27,8 +31,12 @@ class Context:
     device: Device
     handle: int = 0
     live: bool = True
-    default_stream: object | None = None
-    streams: list[object] = field(default_factory=list)
+    streams: list[Stream] = field(default_factory=list)
+
+    @property
+    def default_stream(self) -> Stream:
+        """The stream that every context has from the start."""
+        return self.streams[0]
 
 
 NO_CONTEXT = code("RT_CONTEXT_NULL")
@@ -66,7 +74,7 @@ def make_context(device: Device) -> Context:
 
     context = Context(device)
     context.handle = MACHINE.handles.add(context)
-    context.default_stream = make_stream(context, explicit=False)
+    make_stream(context, explicit=False)
     return context
 
 
@@ -124,7 +132,7 @@ def destroy_context(handle: int) -> int:
     if context.device.primary is context:
         raise EmulatorViolation(
             "the primary context is destroyed by hand",
-            "aclrtDestroyContext.md: only contexts from aclrtCreateContext; reset the device instead",
+            "aclrtDestroyContext.md: only contexts from aclrtCreateContext",
         )
     drop(context)
     return 0
@@ -132,10 +140,9 @@ def destroy_context(handle: int) -> int:
 
 def drop(context: Context) -> None:
     """Ends a context; streams that are still there count as leaked."""
-    from .stream import Stream, discard
+    from .stream import discard
 
     for stream in list(context.streams):
-        assert isinstance(stream, Stream)
         if stream.explicit:
             MACHINE.leaks.append(f"stream {stream.handle:#x} outlived its context")
         discard(stream)
@@ -166,7 +173,7 @@ def ctx_get_current_default_stream() -> tuple[int, int]:
     context = current()
     if isinstance(context, int):
         return 0, context
-    return context.default_stream.handle, 0  # type: ignore[union-attr]
+    return context.default_stream.handle, 0
 
 
 def _release(device: Device) -> None:

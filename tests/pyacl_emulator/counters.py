@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 class Counters:
     """Everything counted since the last reset; reading is free, `clear()` starts a new interval.
 
-    calls: ACL calls by full name. bytes: copied bytes by direction (h2d, d2h, d2d, h2h).
-    copies: number of copies by direction. executes: runs by (model name, gear).
-    Device bytes are real ones, i.e. rounded as the allocator rounds, by device. inside_ns: time spent
-    inside emulated calls, for whoever wants the cost of the calling program alone.
+    calls: ACL calls by full name. bytes: copied bytes by direction (h2d, d2h, d2d, h2h). copies:
+    number of copies by direction. executes: runs by (model name, gear). Device bytes are real ones,
+    i.e. rounded as the allocator rounds, by device. inside_ns: time spent inside emulated calls,
+    for whoever wants the cost of the calling program alone.
     """
 
     calls: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""What a compiled model says about itself: tensors, gears, sizes. Written by the compiler stand-in."""
+"""What a compiled model says about itself: tensors, gears, sizes."""
 
 from __future__ import annotations
 

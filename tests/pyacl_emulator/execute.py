@@ -157,7 +157,7 @@ def _require_alone(model: Model, stream: Stream | None) -> None:
     others = any(count and other is not stream for other, count in model.pending.items())
     if others or model.running:
         raise EmulatorViolation(
-            f"model {model.id} ({model.name}) is executed while another execute of it is unfinished",
+            f"model {model.id} ({model.name}): another execute of it is unfinished",
             _ONE_AT_A_TIME,
         )
 

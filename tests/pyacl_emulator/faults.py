@@ -24,9 +24,10 @@ KINDS = {
 class Fault:
     """One planted fault: the `nth` matching call from now and the `count - 1` after it.
 
-    call: full name (`acl.rt.memcpy`), `*` for any call, or `device.execute` for the run of a model on
-    the stream. kinds: error (the call returns `code`), task (an asynchronous error at synchronise),
-    delay (`seconds`), hang (until the deadline of whoever waits), device_lost, nan (float outputs), oom.
+    call: full name (`acl.rt.memcpy`), `*` for any call, or `device.execute` for the run of a model
+    on the stream. kinds: error (the call returns `code`), task (an asynchronous error at
+    synchronise), delay (`seconds`), hang (until the deadline of whoever waits), device_lost, nan
+    (float outputs), oom.
     """
 
     call: str

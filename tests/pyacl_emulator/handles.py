@@ -12,7 +12,7 @@ _STEP = 0x40
 
 
 class Handles:
-    """All live handles of a process. An address is given once, so a stale one is always recognised."""
+    """All live handles of a process; an address is given once, so a stale one is recognised."""
 
     def __init__(self) -> None:
         self.live: dict[int, Any] = {}
@@ -26,7 +26,7 @@ class Handles:
         return handle
 
     def get(self, handle: int, kind: type[T]) -> T:
-        """The thing behind a handle. Raises EmulatorViolation when it is stale, foreign or mistyped."""
+        """The thing behind a handle. Raises EmulatorViolation on a stale, foreign or wrong one."""
         thing = self.live.get(handle)
         if type(thing) is kind:
             return thing

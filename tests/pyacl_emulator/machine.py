@@ -38,7 +38,7 @@ FRESH, READY, FINALIZED = (
 
 
 class Machine:
-    """State of the process; `lock` is held by every call that holds the interpreter lock for real."""
+    """State of the process; `lock` is held by calls that for real hold the interpreter lock."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()

@@ -63,7 +63,7 @@ class Memory:
         self, size: int, device: int, *, pinned: bool = False, padded: bool = True,
         purpose: str = "user",
     ) -> Block:  # fmt: skip
-        """A fresh poisoned block, 64-byte aligned. Raises MemoryError when the host is out of space."""
+        """A fresh poisoned block, 64-byte aligned. Raises MemoryError when the host has no room."""
         real = real_size(size) if padded else size
         host, mapped = self.pages.take(real)
         address = host
@@ -81,7 +81,7 @@ class Memory:
         return block
 
     def free(self, block: Block) -> None:
-        """Poisons the block and forgets it; its pages stay mapped for a while to catch late readers."""
+        """Poisons the block and forgets it; its pages stay mapped a while for late readers."""
         block.live = False
         del self.blocks[block.address]
         del self._starts[bisect.bisect_left(self._starts, block.address)]

@@ -199,7 +199,7 @@ def unload(model_id: int) -> int:
         return MACHINE.report(INVALID, "E19999: the model belongs to a bundle")
     if any(model.pending.values()):
         raise EmulatorViolation(
-            f"model {model_id} is unloaded while its execute_async is unfinished: synchronise first",
+            f"model {model_id} is unloaded while its execute is unfinished: synchronise first",
             "aclmdlUnload.md: all tasks of the model must be finished",
         )
     context = MACHINE.context()
@@ -268,7 +268,7 @@ _LOAD_NEEDS = {1: (2,), 2: (2,), 3: (3, 4), 4: (3, 4)}
 
 @api("acl.mdl.load_with_config")
 def load_with_config(handle: int) -> tuple[int, int]:
-    """Loads as the attributes say: type 1 file, 2 file with memory, 3 memory, 4 memory with memory."""
+    """Loads as the attributes say: type 1 file, 3 memory; 2 and 4 the same with user memory."""
     if handle == 0:
         return 0, INVALID
     values = MACHINE.handles.get(handle, ConfigHandle).values

@@ -1,9 +1,9 @@
 """The container of an `.om` file: the real 256-byte header and partition table, our payloads.
 
-Layout as in GE `om_file_helper.cc` / spec of the format: magic IMOD, version, length, platform, then a
-partition table and the payloads in order. Payloads here: MODEL_DEF is a JSON description, WEIGHTS the
-packed initialisers, TASK_INFO the ONNX graph without them. Files are written as a stream and mapped
-when read, so a 2 GB model never lies in memory twice.
+Layout as in GE `om_file_helper.cc` / spec of the format: magic IMOD, version, length, platform,
+then a partition table and the payloads in order. Payloads here: MODEL_DEF is a JSON description,
+WEIGHTS the packed initialisers, TASK_INFO the ONNX graph without them. Files are written as a
+stream and mapped when read, so a 2 GB model never lies in memory twice.
 """
 
 from __future__ import annotations

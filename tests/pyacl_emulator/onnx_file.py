@@ -1,4 +1,4 @@
-"""An ONNX model as the compiler stand-in sees it: the graph in memory, the large weights on disk."""
+"""An ONNX model as the compiler sees it: the graph in memory, the large weights on disk."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from .binding import api
 from .machine import MACHINE
 from .violation import EmulatorViolation
 
-_NPY_TYPES = {np.dtype(name).num: np.dtype(name) for name in (
+_NPY_TYPES: dict[int, np.dtype[Any]] = {np.dtype(name).num: np.dtype(name) for name in (
     "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
     "float16", "float32", "float64", "complex64", "complex128",
 )}  # fmt: skip
@@ -74,8 +74,8 @@ def ptr_to_numpy(address: int, shape: tuple[int, ...], npy_type: int) -> np.ndar
         raise ValueError(f"acl.util.ptr_to_numpy: unknown numpy type number {npy_type}")
     _deprecated("ptr_to_numpy", "ptr_to_bytes")
     size = math.prod(shape) * dtype.itemsize
-    buffer = (ctypes.c_char * max(size, 1)).from_address(_host(address, size, "ptr_to_numpy"))
-    return np.frombuffer(buffer, dtype, math.prod(shape)).reshape(shape)
+    buffer = (ctypes.c_char * size).from_address(_host(address, size, "ptr_to_numpy"))
+    return np.ndarray(shape, dtype, memoryview(buffer))
 
 
 class _Thread:

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from .profiler import Recorder
 
 NOTE = (
-    "emulated: device times are a roofline estimate of an emulator on a CPU, not a measurement of an "
-    "NPU."
+    "emulated: device times are a roofline estimate of an emulator on a CPU, no measurement of "
+    "any NPU."
 )
 _STREAM = 9
 _BASE = (
     "Device_id,Model ID,Task ID,Stream ID,Op Name,OP Type,OP State,Task Type,Task Start Time(us),"
-    "Task Duration(us),Task Wait Time(us),Block Dim,{mix}HF32 Eligible,Input Shapes,Input Data Types,"
-    "Input Formats,Output Shapes,Output Data Types,Output Formats"
+    "Task Duration(us),Task Wait Time(us),Block Dim,{mix}HF32 Eligible,Input Shapes,"
+    "Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats"
 )
 _PIPES = ("vec", "mac", "scalar", "mte1", "mte2", "mte3")
 _A2_COLUMNS = (
@@ -91,9 +91,10 @@ def _summary_row(model: int, device: int, task: int, start: float, op: Operator,
     mix: Row = [0] if chip.short == "910B" else []
     context: Row = ["N/A"] if chip.short == "910B" else []
     return [
-        device, model, task, _STREAM, op.name, op.kind, "static", op.core, _clock(start), _us(op.us),
-        _us(0.5), chip.cores, *mix, "NO", _shapes(op.inputs), _labels(op.inputs),
-        _formats(op.inputs), _shapes(op.outputs), _labels(op.outputs), _formats(op.outputs), *context,
+        device, model, task, _STREAM, op.name, op.kind, "static", op.core, _clock(start),
+        _us(op.us), _us(0.5), chip.cores, *mix, "NO",
+        _shapes(op.inputs), _labels(op.inputs), _formats(op.inputs),
+        _shapes(op.outputs), _labels(op.outputs), _formats(op.outputs), *context,
         *_metrics(op, chip),
     ]  # fmt: skip
 
@@ -122,13 +123,14 @@ class _Tables:
             self.tasks.append([device, op.name, op.core, _STREAM, task, _us(op.us), _clock(at),
                                _clock(at + op.us)])  # fmt: skip
             self.times[(device, op.kind, op.core)].append(op.us)
-            self.trace.append({"name": op.name, "pid": 2, "tid": _STREAM, "ts": _us(at), "dur": op.us,
-                               "ph": "X", "args": {"Model Id": run.model.id, "Task Type": op.core,
-                               "Physic Stream Id": _STREAM, "Task Id": task, "Batch Id": 0,
-                               "Subtask Id": 4294967295, "connection_id": index}})  # fmt: skip
+            args = {"Model Id": run.model.id, "Task Type": op.core, "Physic Stream Id": _STREAM,
+                    "Task Id": task, "Batch Id": 0, "Subtask Id": 4294967295,
+                    "connection_id": index}  # fmt: skip
+            self.trace.append({"name": op.name, "pid": 2, "tid": _STREAM, "ts": _us(at),
+                               "dur": op.us, "ph": "X", "args": args})  # fmt: skip
             at += op.us + 0.5
-        self.steps.append([device, index + 1, "N/A", "N/A", _clock(at), _us(at - begin), "N/A", "N/A",
-                           "N/A", run.model.id])  # fmt: skip
+        self.steps.append([device, index + 1, "N/A", "N/A", _clock(at), _us(at - begin), "N/A",
+                           "N/A", "N/A", run.model.id])  # fmt: skip
 
     def statistics(self) -> list[Row]:
         """op_statistic rows, most expensive first."""
@@ -136,7 +138,8 @@ class _Tables:
         rows = []
         for (device, kind, core), us in sorted(self.times.items(), key=lambda kv: -sum(kv[1])):
             total = sum(us)
-            rows.append([device, kind, core, len(us), _us(total), _us(min(us)), _us(total / len(us)),
+            mean = total / len(us)
+            rows.append([device, kind, core, len(us), _us(total), _us(min(us)), _us(mean),
                          _us(max(us)), _us(100 * total / whole)])  # fmt: skip
         return rows
 

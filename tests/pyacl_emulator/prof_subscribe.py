@@ -161,6 +161,6 @@ def publish(model: Model, gear: Gear | None, started: float) -> None:
     at = int(started * 1e9)
     for task, operator in enumerate(operators_of(model, gear, MACHINE.settings.chip)):
         span = int(operator.us * 1e3)
-        os.write(descriptor, RECORD.pack(model.id, task, at, at + span, span,
-                                         operator.kind.encode()[:63], operator.name.encode()[:127]))  # fmt: skip
+        texts = operator.kind.encode()[:63], operator.name.encode()[:127]
+        os.write(descriptor, RECORD.pack(model.id, task, at, at + span, span, *texts))
         at += span

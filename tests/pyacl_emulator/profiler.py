@@ -1,7 +1,7 @@
 """acl.prof: what is recorded between start and stop, and who may ask for it.
 
-The calls write the folder that `msprof --export` would make (see `prof_folder`). Device times come from
-a roofline of the chip's table and are marked emulated; host times are those of this process.
+The calls write the folder that `msprof --export` would make (see `prof_folder`). Device times come
+from a roofline of the chip's table and are marked emulated; host times are those of this process.
 """
 
 from __future__ import annotations

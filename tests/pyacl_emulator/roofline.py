@@ -13,9 +13,9 @@ from .model import Model
 LAUNCH_US = 1.5
 _GE_TYPES = {
     "MatMul": "BatchMatMulV2", "Gemm": "MatMulV2", "Conv": "Conv2D", "Softmax": "SoftmaxV2",
-    "Gather": "GatherV2", "Concat": "ConcatD", "Transpose": "TransposeD", "ReduceMean": "ReduceMeanD",
-    "ReduceSum": "ReduceSumD", "Split": "SplitVD", "Slice": "StridedSliceD", "Where": "SelectV2",
-    "Div": "RealDiv", "TopK": "TopKV2",
+    "Gather": "GatherV2", "Concat": "ConcatD", "Transpose": "TransposeD", "Div": "RealDiv",
+    "ReduceMean": "ReduceMeanD", "ReduceSum": "ReduceSumD", "Split": "SplitVD",
+    "Slice": "StridedSliceD", "Where": "SelectV2", "TopK": "TopKV2",
 }  # fmt: skip
 _VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Constant", "Shape"})
 

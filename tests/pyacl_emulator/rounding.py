@@ -20,9 +20,10 @@ FP16_MAX = 65504.0
 ROUNDING = "fp16/"  # first letters of the names of added nodes
 # Results are values of the inputs: rounding them again changes nothing.
 MOVES = frozenset({
-    "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Concat", "Split", "Gather", "GatherND",
-    "GatherElements", "Expand", "Tile", "Identity", "Flatten", "Max", "Min", "Relu", "Neg", "Abs",
-    "Where", "MaxPool", "DepthToSpace", "SpaceToDepth", "ReduceMax", "ReduceMin", "Trilu",
+    "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Concat", "Split", "Gather",
+    "GatherND", "GatherElements", "Expand", "Tile", "Identity", "Flatten", "Max", "Min", "Relu",
+    "Neg", "Abs", "Where", "MaxPool", "DepthToSpace", "SpaceToDepth", "ReduceMax", "ReduceMin",
+    "Trilu",
 })  # fmt: skip
 CUBE = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"})
 # Kept in fp32 by the mixed modes (the black list of the mixed-precision rules, in short).
@@ -87,7 +88,9 @@ class Rewriter:
     def emit(self, kind: str, inputs: list[str], output: str, **attributes: int) -> None:
         """Adds a node that belongs to the rounding and not to the model."""
         name = f"{ROUNDING}{output}/{kind}"
-        self.nodes.append(helper.make_node(kind, inputs, [output], name=name, **attributes))
+        node = helper.make_node(kind, inputs, [output], name=name)
+        node.attribute.extend(helper.make_attribute(k, v) for k, v in attributes.items())
+        self.nodes.append(node)
 
     def emit_round(self, source: str, target: str) -> None:
         """target = fp16(source) as fp32."""
@@ -134,7 +137,7 @@ class Rewriter:
             self.emit_round(f"{name}/wide", name)
 
     def constants(self) -> None:
-        """Rounds initialisers: those read only by kept nodes stay fp32, large ones become fp16 bytes."""
+        """Chooses the initialisers that become fp16: all but those that a kept node reads."""
         readers: dict[str, list[onnx.NodeProto]] = {}
         for node in self.graph.node:
             for name in node.input:
@@ -162,7 +165,9 @@ class Rewriter:
         del self.graph.value_info[:]
         if any("fp16/min" in node.input for node in self.graph.node):
             for name, bound in (("fp16/min", -FP16_MAX), ("fp16/max", FP16_MAX)):
-                self.graph.initializer.append(numpy_helper.from_array(np.float32(bound), name))
+                self.graph.initializer.append(
+                    numpy_helper.from_array(np.asarray(bound, np.float32), name)
+                )
 
     def _borders(self) -> tuple[list[onnx.NodeProto], list[onnx.NodeProto]]:
         """Casts between declared fp16 inputs/outputs and the fp32 inside."""

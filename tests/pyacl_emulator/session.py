@@ -1,9 +1,10 @@
 """The arithmetic: ONNX Runtime on the emulated device's own bytes, nothing copied.
 
 One session serves every gear and every load of a model, so the weights are in this process once.
-They are mapped from the `.om`; an fp16 build holds fp16 weights and computes each operator in fp32 and
-rounds its result to fp16 (the compiler stand-in writes that into the graph), which is what a cube with
-fp32 accumulation and fp16 storage does. ONNX Runtime's own fp16 would skip roundings between operators.
+They are mapped from the `.om`; an fp16 build holds fp16 weights and computes each operator in fp32
+and rounds its result to fp16 (the compiler stand-in writes that into the graph), which is what a
+cube with fp32 accumulation and fp16 storage does. ONNX Runtime's own fp16 would skip roundings
+between operators.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Program:
     """A compiled graph; thread-safe to run."""
 
     def __init__(self, file: om.OmFile, threads: int) -> None:
-        import onnxruntime
+        import onnxruntime  # type: ignore[import-untyped]
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads

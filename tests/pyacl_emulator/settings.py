@@ -16,10 +16,10 @@ class Settings:
     """Switches of the emulator; every default is the strictest reading of the documents.
 
     unset_gear: "violation", or "largest" (GE: the largest gear runs when none was set).
-    pageable_async: "violation" (CANN <= 8.0: memory of memcpy_async must be pinned, else undefined), or
-        "sync" (2026 runtime: waits for the stream and copies synchronously).
-    wrong_kind: a copy whose kind contradicts its addresses: "violation" (CANN <= 8.0), or "hint" (2026
-        runtime: the addresses decide).
+    pageable_async: "violation" (CANN <= 8.0: memory of memcpy_async must be pinned, else
+        undefined), or "sync" (2026 runtime: waits for the stream and copies synchronously).
+    wrong_kind: a copy whose kind contradicts its addresses: "violation" (CANN <= 8.0), or "hint"
+        (2026 runtime: the addresses decide).
     alias: whether an output may lie inside an input's buffer: "allow" or "violation".
     null_compute: models return at once with zeros; every check still runs.
     time_scale: real seconds per emulated second of waiting (0: waits take no time).

@@ -2,8 +2,8 @@
 
 Lazy execution is the worst case that hardware allows: a program that reads a result before it
 synchronises sees the old bytes here every time, and the emulator names the missing wait. Waiting
-counts emulated time only: slow computation on the CPU never makes a deadline fail, a planted delay or
-hang does.
+counts emulated time only: slow computation on the CPU never makes a deadline fail, a planted delay
+or hang does.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ def discard(stream: Stream) -> None:
 
 
 def resolve(handle: int) -> Stream | int:
-    """The stream behind a handle (0: default stream) if the caller's context owns it, else a code."""
+    """The stream behind a handle (0: default) if the caller's context owns it, else a code."""
     context = current()
     if isinstance(context, int):
         return context
     if handle == 0:
-        return context.default_stream  # type: ignore[return-value]
+        return context.default_stream
     stream = MACHINE.handles.get(handle, Stream)
     if stream.context is not context:
         return MACHINE.report(
@@ -154,7 +154,8 @@ def enqueue(stream: Stream, task: Task) -> None:
 
 
 def _advance(stream: Stream, left: float) -> tuple[int, float]:
-    """Runs the head task if it ends within `left` seconds; (its code or the timeout's, time left)."""
+    """Runs the head task if it ends within `left` seconds; (its code or the timeout's, time
+    left)."""
     task = stream.queue[0]
     if stream.context.device.lost:
         _finish(stream, ran=False)

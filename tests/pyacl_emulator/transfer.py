@@ -78,7 +78,7 @@ def _same_device(dst: int, src: int) -> None:
     if first is not None and second is not None and first.device != second.device:
         raise EmulatorViolation(
             f"copy from device {second.device} to device {first.device}",
-            "aclrtMemcpy.md: across devices only with aclrtDeviceCanAccessPeer and peer access enabled",
+            "aclrtMemcpy.md: across devices only with peer access enabled",
         )
 
 
