@@ -20,6 +20,7 @@ from acl_runtime.errors import GraphInputError
 from acl_runtime.graph import Graph
 from acl_runtime.kv_cache import MASKED, DeviceCache
 from acl_runtime.memory import ALIGNMENT, Arena, Block, DeviceArray, piece_bytes
+from profiling.spans import span
 
 
 class ChunkRunner:
@@ -157,15 +158,18 @@ class ChunkRunner:
         """One execution: rows start.. of `rows` for each sequence, into the cache and `logits`."""
         for b, count in enumerate(counts):
             cache.require_room(first + b, count)
-        self._bind_own(step)
-        self._bind_constants(step, select)
-        self._bind_past(step, cache, first)
-        direct = self._bind_new(step, cache, first, counts)
-        self._upload(step, counts, rows, start)
+        with span("bind"):
+            self._bind_own(step)
+            self._bind_constants(step, select)
+            self._bind_past(step, cache, first)
+            direct = self._bind_new(step, cache, first, counts)
+        with span("h2d"):
+            self._upload(step, counts, rows, start)
         self.graph.set_gear(step.gear)
         self.graph.execute()
         if not direct:
-            self._copy_new(step, cache, first, counts)
+            with span("append"):
+                self._copy_new(step, cache, first, counts)
         size = logits.size and step.logits.nbytes
         if size:
             target, source = step.logits.ctypes.data, self._staging.logits

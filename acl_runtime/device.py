@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
+from time import perf_counter_ns
 from typing import TypeVar
 
 from acl_runtime.binding import Binding
@@ -21,6 +22,7 @@ from acl_runtime.errors import (
     EngineDegraded,
 )
 from acl_runtime.owner import OwnerThread
+from profiling.spans import carried, device_span, span
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -49,6 +51,7 @@ class Device:
         self.deadline_ms = deadline_ms
         self.degraded: str | None = None
         self.stream = 0
+        self._queued: tuple[str, int, int] | None = None
         self._undo = ExitStack()
         self._closed = False
         count = binding.rt.get_device_count()
@@ -93,7 +96,7 @@ class Device:
                 raise
 
         try:
-            return self._owner.call(guarded, limit_s + _STUCK_AFTER_S)
+            return self._owner.call(carried(guarded), limit_s + _STUCK_AFTER_S)
         except DeviceFault as fault:
             if not self.degraded:
                 self.degraded = str(fault)
@@ -111,13 +114,21 @@ class Device:
         except AclError as error:
             log.warning("device %d: while releasing: %s", self.index, error)
 
+    def queued(self, work: str) -> None:
+        """Notes for the trace what the stream runs until the next `synchronize`."""
+        self._queued = (work, self.index, perf_counter_ns())
+
     def synchronize(self, deadline_ms: int | None = None) -> None:
         """Waits on the owner thread until the stream is done; asynchronous errors surface here.
 
         Raises DeviceTimeout when that takes longer than `deadline_ms` (by default the device's).
         """
         limit_ms = deadline_ms or self.deadline_ms
-        self.binding.rt.synchronize_stream_with_timeout(self.stream, limit_ms)
+        with span("wait"):
+            self.binding.rt.synchronize_stream_with_timeout(self.stream, limit_ms)
+        if self._queued is not None:
+            device_span(*self._queued)
+            self._queued = None
         self._owner.progress()
 
     def drain(self, stream: int, limit_ms: int) -> None:

@@ -27,6 +27,7 @@ from acl_runtime.kv_cache import DeviceCache
 from acl_runtime.memory import Arena, Block, DeviceArray, require_finite
 from atc_configs.contract import Contract, TensorSpec
 from atc_configs.manifest import read_manifest
+from profiling.spans import span
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -225,8 +226,9 @@ class AclEngine:
         inputs: Mapping[str, Any],
         caller: threading.Thread,
     ) -> dict[str, Any]:
-        for index, tensor in enumerate(graph.spec.inputs):
-            self._feed(graph, index, tensor, gear, inputs[tensor.name])
+        with span("h2d"):
+            for index, tensor in enumerate(graph.spec.inputs):
+                self._feed(graph, index, tensor, gear, inputs[tensor.name])
         outputs = self._outputs_for(graph, caller)
         for index, (tensor, block) in enumerate(
             zip(graph.spec.outputs, outputs.blocks, strict=True)

@@ -20,6 +20,7 @@ from acl_runtime.errors import BundleRefused, GraphInputError, ModelFault
 from acl_runtime.memory import Arena
 from acl_runtime.model_check import check_model
 from atc_configs.contract import GraphSpec, TensorSpec
+from profiling.spans import span
 
 log = logging.getLogger(__name__)
 
@@ -128,9 +129,11 @@ class Graph:
     def execute(self) -> None:
         """Queues one execution on the device's stream; its errors surface when that is
         synchronised."""
-        self._mdl.execute_async(
-            self._model, self.inputs.handle, self.outputs.handle, self._device.stream
-        )
+        self._device.queued(self.spec.name)
+        with span("launch"):
+            self._mdl.execute_async(
+                self._model, self.inputs.handle, self.outputs.handle, self._device.stream
+            )
 
     def close(self) -> None:
         """Releases datasets and model, last made first; idempotent."""

@@ -24,6 +24,7 @@ from acl_runtime.binding import (
 )
 from acl_runtime.device import Device, let_go, memory_info
 from acl_runtime.errors import DeviceMemory, EngineClosed, GraphInputError, NumericFault
+from profiling.spans import span
 
 log = logging.getLogger(__name__)
 
@@ -212,9 +213,10 @@ class DeviceArray:
     def numpy(self) -> NDArray[Any]:
         """A host copy. Raises NumericFault for NaN or infinity in a checked output."""
         values = np.empty(self.shape, self.dtype)
-        self._call(
-            lambda: self._copy(values.ctypes.data, self.pointer, self.nbytes, DEVICE_TO_HOST)
-        )
+        with span("d2h"):
+            self._call(
+                lambda: self._copy(values.ctypes.data, self.pointer, self.nbytes, DEVICE_TO_HOST)
+            )
         if self._checked is not None:
             require_finite(values, self._checked)
         return values

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from ascend.engines import Engine, KVCache
 from ascend.errors import DeadlineExceeded, UsageError
-from ascend.ticket import Load, Ticket, TokenInputs, shared_span
-from profiling.spans import span
+from ascend.ticket import Load, Ticket, TokenInputs
+from profiling.spans import span, together
 
 
 class Scheduler:
@@ -119,9 +119,9 @@ class Scheduler:
         decoding = [t for t in self._active if t.prefilled]
         filling = next((t for t in self._active if not t.prefilled), None)
         if filling is not None and filling.rows is None:
-            self._guard([filling], filling.context.run, self._prepare, filling)
+            self._guard([filling], self._prepare, filling)
         if filling is not None and not filling.done:
-            self._guard([filling], filling.context.run, self._prefill, filling)
+            self._guard([filling], self._prefill, filling)
         if decoding:
             self._guard(decoding, self._decode, decoding)
         self._release_ended()
@@ -156,7 +156,8 @@ class Scheduler:
             self._active.append(ticket)
 
     def _prepare(self, ticket: Ticket) -> None:
-        ticket.rows = ticket.prepare()
+        with together([ticket.record]):
+            ticket.rows = ticket.prepare()
 
     def _prefill(self, ticket: Ticket) -> None:
         cache, slot = self._open_cache(), _slot_of(ticket)
@@ -165,7 +166,7 @@ class Scheduler:
         count = min(self._chunk, length - start)
         rows = slice(start, start + count)
         last = [count - 1] if start + count == length else []
-        with span("prefill"):
+        with together([ticket.record]), span("prefill"):
             logits = self._engine.extend(
                 cache,
                 slot,
@@ -190,12 +191,14 @@ class Scheduler:
         for ticket in tickets:
             tokens[_slot_of(ticket) - first] = ticket.generation.inputs(max_draft)
         counts = [len(ids) for ids in tokens]
-        embeds, cos, sin = self._rows(tokens, cache.lengths[first : first + batch])
+        with shared_span("embed", tickets):
+            embeds, cos, sin = self._rows(tokens, cache.lengths[first : first + batch])
         select = [_wanted(count, max(counts)) for count in counts]
-        with shared_span("decode_step", tickets):
+        records = [ticket.record for ticket in tickets]
+        with together(records), span("decode_step"):
             logits = self._engine.extend(cache, first, counts, embeds, cos, sin, select)
         self._steps, self._stepped = self._steps + 1, self._stepped + len(tickets)
-        with shared_span("sampling", tickets):
+        with together(records), span("sampling"):
             for ticket in tickets:
                 slot = _slot_of(ticket)
                 kept = ticket.generation.accept(logits[slot - first])

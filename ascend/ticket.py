@@ -5,9 +5,8 @@ Axes: S prompt tokens, n text tokens, C hidden, D head size.
 
 from __future__ import annotations
 
-import contextvars
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from ascend.engines import Array
 from ascend.generate import Generation
-from profiling.spans import span
+from profiling.spans import current, span, together
 
 
 class TokenInputs(Protocol):
@@ -54,7 +53,8 @@ class Ticket:
 
     `prepare` makes the prompt's rows (it runs the vision graph) on the thread that drives the
     engine, when a slot is free and not before. `deadline` is on `time.monotonic`; `cancelled` is
-    asked before every step and may be called from any thread."""
+    asked before every step and may be called from any thread. `record` takes the spans of the
+    steps that the sequence took part in."""
 
     generation: Generation
     prepare: Callable[[], PromptRows]
@@ -64,7 +64,7 @@ class Ticket:
     filled: int = 0
     rows: PromptRows | None = None
     error: Exception | None = None
-    context: contextvars.Context = field(default_factory=contextvars.copy_context)
+    record: Recording | None = field(default_factory=current)
 
     @property
     def done(self) -> bool:
@@ -86,14 +86,3 @@ class Load:
     decode_steps: int
     decoded_sequences: int
     decoded_tokens: int
-
-
-@contextmanager
-def shared_span(name: str, tickets: Sequence[Ticket]) -> Iterator[None]:
-    """One span in the recording of each ticket: a shared step costs each of them its whole time."""
-    with ExitStack() as stack:
-        for ticket in tickets:
-            shared = span(name)
-            ticket.context.run(shared.__enter__)
-            stack.push(shared.__exit__)
-        yield
