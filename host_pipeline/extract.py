@@ -204,19 +204,21 @@ def _label_position(text: str, label: str) -> int | None:
 
 
 def _with_continuation(rows: Rows, found: Found) -> Found:
-    """An address goes on in the lines under its first one that start where it starts."""
-    flat = [line for row in rows for line in row]
+    """An address goes on in the lines under its first one that start where it starts and have no
+    label to their left."""
     lines = list(found.lines)
     for _ in range(2):
         x0, y0, _, y1 = extent(lines[-1])
         height = y1 - y0
         following = [
             line
-            for line in flat
+            for row in rows
+            for line in row
             if 0 < extent(line)[1] - y0 < 1.8 * height
             and abs(extent(line)[0] - x0) < height
             and ":" not in line.text
             and "：" not in line.text
+            and not any(extent(other)[2] <= extent(line)[0] for other in row)
         ]
         if not following:
             break

@@ -65,7 +65,10 @@ def page_blocks(rows: Sequence[Row]) -> tuple[Block, ...]:
     start = 0
     while start < len(rows):
         end = _table_end(rows, start)
-        if end - start >= 2 and (columns := _columns(rows[start:end])):
+        columns = _columns(rows[start:end]) if end - start >= 2 else ()
+        if columns and any(_straddles(line, columns) for line in rows[start]):
+            end, columns = start + 1, ()  # a row of labels over the table is not its head
+        if columns:
             blocks.append(Block(tuple(tuple(r) for r in rows[start:end]), columns))
             start = end
             continue
@@ -112,10 +115,12 @@ def _table_end(rows: Sequence[Row], start: int) -> int:
 
 
 def _columns(rows: Sequence[Row]) -> tuple[tuple[float, float], ...]:
-    """x ranges between gaps that no many-celled row crosses; () when fewer than two hold cells
-    in at least half of the rows."""
+    """x ranges between gaps that no typical row crosses; () when fewer than two hold cells in at
+    least half of the rows. Typical are the rows of the commonest number of cells."""
+    counts = [len(row) for row in rows if len(row) >= 2]
+    typical = max(set(counts), key=lambda n: (counts.count(n), n))
     spans = sorted(
-        (e[0], e[2]) for row in rows if len(row) >= 2 for e in [extent(line) for line in row]
+        (e[0], e[2]) for row in rows if len(row) == typical for e in [extent(line) for line in row]
     )
     merged: list[list[float]] = []
     for x0, x1 in spans:
@@ -139,6 +144,12 @@ def _column_of(line: Line, columns: Sequence[tuple[float, float]]) -> int:
     return max(
         range(len(columns)), key=lambda c: min(x1, columns[c][1]) - max(x0, columns[c][0])
     )
+
+
+def _straddles(line: Line, columns: Sequence[tuple[float, float]]) -> bool:
+    """Does a line lie over two columns or more, by a fifth of each?"""
+    x0, _, x1, _ = extent(line)
+    return sum(min(x1, b) - max(x0, a) > 0.2 * (b - a) for a, b in columns) >= 2
 
 
 def _follows(above: Row, below: Row) -> bool:

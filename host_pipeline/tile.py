@@ -19,6 +19,17 @@ class Tile:
     y1: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sight:
+    """Box `box` of window `window`: its corners in page pixels, and whether an edge cut it."""
+
+    window: int
+    box: int
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+    cut: bool
+
+
 def tiles(height: int, width: int, side: int, overlap: int) -> list[Tile]:
     """Windows of at most `side` x `side` page pixels that cover the page, row by row; neighbours
     share at least `overlap` pixels (`overlap` < `side`)."""
@@ -28,24 +39,28 @@ def tiles(height: int, width: int, side: int, overlap: int) -> list[Tile]:
 
 def merge_across(
     quads: Sequence[NDArray[np.float32]], windows: Sequence[Tile], height: int, width: int
-) -> list[tuple[int, int]]:
-    """Which box of which window to keep, as (window, box), of quads (n, 4, 2) in page pixels.
+) -> list[list[tuple[int, int]]]:
+    """Which boxes of which windows are one text, as groups of (window, box), of quads (n, 4, 2) in
+    page pixels.
 
-    A box that a window's inner edge cuts is dropped where a neighbour saw more of it; of two
-    sights of one box the larger stays. A text longer than the overlap keeps both its halves.
+    A box that another window saw whole, or more of, is dropped. The pieces of a text longer than
+    the overlap, cut by the facing edges of neighbours, are one group.
     """
-    sights = []
-    for w, (window, found) in enumerate(zip(windows, quads, strict=True)):
-        for b, quad in enumerate(found):
-            low, high = quad.min(0), quad.max(0)
-            sights.append((w, b, low, high, _cut_by(window, low, high, height, width)))
+    sights = [
+        _Sight(w, b, quad.min(0), quad.max(0), _cut_by(window, quad.min(0), quad.max(0), height, width))
+        for w, (window, found) in enumerate(zip(windows, quads, strict=True))
+        for b, quad in enumerate(found)
+    ]
     # Whole boxes first, then the larger ones: what is covered by a kept box adds nothing.
-    sights.sort(key=lambda s: (s[4], -float(np.prod(s[3] - s[2]))))
-    kept: list[tuple[int, int, NDArray[np.float32], NDArray[np.float32]]] = []
-    for w, b, low, high, _ in sights:
-        if not any(k[0] != w and _covered(low, high, k[2], k[3]) for k in kept):
-            kept.append((w, b, low, high))
-    return [(w, b) for w, b, _, _ in kept]
+    sights.sort(key=lambda s: (s.cut, -float(np.prod(s.high - s.low))))
+    groups: list[list[_Sight]] = []
+    for sight in sights:
+        if any(k.window != sight.window and _covered(sight, k) for group in groups for k in group):
+            continue
+        touching = [g for g in groups if any(_one_line(sight, k) for k in g)] if sight.cut else []
+        groups = [g for g in groups if not any(g is t for t in touching)]
+        groups.append([sight, *(k for g in touching for k in g)])
+    return [[(s.window, s.box) for s in group] for group in groups]
 
 
 def _spans(length: int, side: int, overlap: int) -> list[tuple[int, int]]:
@@ -69,12 +84,20 @@ def _cut_by(
     )
 
 
-def _covered(
-    low: NDArray[np.float32],
-    high: NDArray[np.float32],
-    kept_low: NDArray[np.float32],
-    kept_high: NDArray[np.float32],
-) -> bool:
+def _covered(sight: _Sight, kept: _Sight) -> bool:
     """Is more than 60 % of the box inside the kept one?"""
-    inter = np.clip(np.minimum(high, kept_high) - np.maximum(low, kept_low), 0, None).prod()
-    return bool(inter > 0.6 * max(float((high - low).prod()), 1e-6))
+    inter = np.clip(np.minimum(sight.high, kept.high) - np.maximum(sight.low, kept.low), 0, None)
+    area = max(float((sight.high - sight.low).prod()), 1e-6)
+    return bool(inter.prod() > 0.6 * area)
+
+
+def _one_line(a: _Sight, b: _Sight) -> bool:
+    """Do boxes of different windows, of which `a` is cut, meet along the text and share most of
+    their extent across it?"""
+    if a.window == b.window:
+        return False
+    inter = np.minimum(a.high, b.high) - np.maximum(a.low, b.low)
+    if (inter <= 0).any():
+        return False
+    share = inter / np.minimum(a.high - a.low, b.high - b.low)
+    return bool(share.max() > 0.6)

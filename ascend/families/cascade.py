@@ -36,6 +36,12 @@ from profiling.spans import span
 Crop = NDArray[np.uint8]
 
 
+_LIMITS = (
+    "this model has no letters for Hangul, Cyrillic, Arabic, Hebrew, Thai or Devanagari and does not "
+    "read handwriting well: give HunyuanOCR's weights with --model for those"
+)
+
+
 def _go_on() -> None:
     """The check of a page that nobody stops."""
 
@@ -117,6 +123,8 @@ class Cascade:
         lines, unread = self._sort_out(page, found, readings, vertical)
         if len(unread) >= 2 and len(unread) >= 0.2 * len(found):
             notices.append(_unread_notice(len(unread), len(found)))
+        elif lines and 2 * sum(map(self._is_doubtful, lines)) >= len(lines):
+            notices.append(Notice("doubtful_text", f"most lines were read without confidence; {_LIMITS}"))
         return Sight(page, tuple(lines), tuple(unread), tuple(notices), turned)
 
     # -- detection
@@ -135,14 +143,14 @@ class Cascade:
             part = self._detect_window(np.ascontiguousarray(pixels[t.y0 : t.y1, t.x0 : t.x1]))
             shift = np.array([t.x0, t.y0], np.float32)
             found.append(Detection(part.quads + shift, part.crops + shift, part.scores))
-        kept = merge_across([f.quads for f in found], windows, height, width)
-        picked = [found[w].take([b]) for w, b in kept]
-        if not picked:
+        groups = merge_across([f.quads for f in found], windows, height, width)
+        merged = [_united([found[w].take([b]) for w, b in group]) for group in groups]
+        if not merged:
             return found[0].take([])
         return Detection(
-            np.concatenate([p.quads for p in picked]),
-            np.concatenate([p.crops for p in picked]),
-            np.concatenate([p.scores for p in picked]),
+            np.concatenate([m.quads for m in merged]),
+            np.concatenate([m.crops for m in merged]),
+            np.concatenate([m.scores for m in merged]),
         )
 
     def _detect_window(self, pixels: Crop) -> Detection:
@@ -203,11 +211,11 @@ class Cascade:
         if tall.mean() > 0.5:
             vertical, turn = self._read_tall(page.pixels, found.take(np.flatnonzero(tall)))
         turned_page = page.turned(turn) if turn else page
-        turned = _turned(found, page, turn)
+        # The graph finds level text best, so a page on its side is looked at again.
+        turned = self._detect(turned_page.pixels) if turn else found
         if not vertical and self._upside_down(turned_page.pixels, turned):
             turn = (turn + 180) % 360
-            turned_page = page.turned(turn) if turn else page
-            turned = _turned(found, page, turn)
+            turned, turned_page = _half_turned(turned, turned_page), page.turned(turn) if turn else page
         return turned_page, turned, vertical, turn
 
     def _read_tall(self, pixels: Crop, found: Detection) -> tuple[bool, int]:
@@ -317,6 +325,14 @@ class Cascade:
             pass
         return [r for r in out if r is not None]
 
+    def _is_doubtful(self, line: Line) -> bool:
+        """A low score, or far fewer characters than the line has room for: letters that the model
+        does not know come out as nothing."""
+        assert line.quad is not None and line.score is not None
+        sides = np.linalg.norm(np.diff(np.asarray((*line.quad, line.quad[0])), axis=0), axis=1)
+        room = float(sides[:2].max() / max(sides[:2].min(), 1.0))
+        return line.score < self.settings.doubtful or (room > 3 and len(line.text) < 0.25 * room)
+
     def _sort_out(
         self, page: Page, found: Detection, readings: list[Reading], vertical: bool
     ) -> tuple[list[Line], list[str]]:
@@ -333,25 +349,31 @@ class Cascade:
         return lines, unread
 
 
+def _united(parts: Sequence[Detection]) -> Detection:
+    """One detection of several pieces: the upright rectangle around them."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def around(quads: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+        points = np.concatenate(quads).reshape(-1, 2)
+        (x0, y0), (x1, y1) = points.min(0), points.max(0)
+        return np.array([[[x0, y0], [x1, y0], [x1, y1], [x0, y1]]], np.float32)
+
+    score = np.min([p.scores for p in parts], axis=0)
+    return Detection(around([p.quads for p in parts]), around([p.crops for p in parts]), score)
+
+
 def _is_tall(quad: NDArray[np.float32], ratio: float) -> bool:
     width, height = np.linalg.norm(quad[1] - quad[0]), np.linalg.norm(quad[3] - quad[0])
     return bool(height >= ratio * width)
 
 
-def _turned(found: Detection, page: Page, turn: int) -> Detection:
-    """Detections after the page (of the old size) was turned clockwise by `turn` degrees."""
-    if not turn or not len(found):
-        return found
-    w, h = page.width, page.height
-
-    def move(quads: NDArray[np.float32]) -> NDArray[np.float32]:
-        x, y = quads[..., 0], quads[..., 1]
-        new = {90: (h - y, x), 180: (w - x, h - y), 270: (y, w - x)}[turn]
-        moved = np.stack(new, axis=-1)
-        # The corner that was nearest the top-left is not any more: start the quad at the new one.
-        return np.stack([np.roll(q, -int(q.sum(1).argmin()), axis=0) for q in moved])
-
-    return Detection(move(found.quads), move(found.crops), found.scores)
+def _half_turned(found: Detection, page: Page) -> Detection:
+    """The detections after `page` was turned upside down."""
+    edge = np.array([page.width, page.height], np.float32)
+    # The corner opposite to the top-left one becomes the top-left one.
+    quads, crops = (np.roll(edge - q, 2, axis=1) for q in (found.quads, found.crops))
+    return Detection(quads, crops, found.scores)
 
 
 def _largest(found: Detection, count: int) -> Detection:
@@ -406,9 +428,7 @@ def _stretched(pixels: Crop) -> Crop | None:
 def _unread_notice(unread: int, found: int) -> Notice:
     return Notice(
         "unreadable_text",
-        f"{unread} of {found} text regions could not be read with confidence; this model has no "
-        "letters for Hangul, Cyrillic, Arabic, Hebrew, Thai or Devanagari and does not read "
-        "handwriting well: give HunyuanOCR's weights with --model for those",
+        f"{unread} of {found} text regions could not be read with confidence; {_LIMITS}",
     )
 
 
