@@ -112,3 +112,9 @@ def image(tmp_path: Path) -> Build:
         return output
 
     return build
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """The linear model as ONNX."""
+    return linear_onnx(tmp_path / "linear.onnx")

@@ -7,7 +7,12 @@ from types import ModuleType
 
 import numpy as np
 
+from tests.emulator.conftest import WIDTH, weights
+
 H2D, D2H, D2D = 1, 2, 3
+GEARS = ((1,), (4,), (16,))
+NPY_FLOAT32 = 11
+BYTES = 4 * WIDTH * 4
 
 
 def upload(acl: ModuleType, pointer: int, array: np.ndarray) -> None:
@@ -97,3 +102,37 @@ def load(acl: ModuleType, path: object) -> Loaded:
     inputs = make_side(acl, [acl.mdl.get_input_size_by_index(desc, i) for i in range(count)])
     outputs = make_side(acl, [acl.mdl.get_output_size_by_index(desc, i) for i in range(results)])
     return Loaded(acl, model_id, desc, inputs, outputs)
+
+
+def reference(x: np.ndarray) -> np.ndarray:
+    """The fp16 build's arithmetic: rounded inputs and weights, fp32 sums, rounded results."""
+    half = x.astype(np.float16).astype(np.float32) @ weights().astype(np.float16).astype(np.float32)
+    return (half.astype(np.float16).astype(np.float32) + 1).astype(np.float16).astype(np.float32)
+
+
+def rows(count: int, seed: int = 0) -> np.ndarray:
+    """Random rows for the linear model."""
+    return np.random.default_rng(seed).standard_normal((count, WIDTH)).astype(np.float32)
+
+
+def outputs_of(acl: ModuleType, desc: int) -> list[int]:
+    """Sizes of all outputs."""
+    return [acl.mdl.get_output_size_by_index(desc, i) for i in range(acl.mdl.get_num_outputs(desc))]
+
+
+def dataset_of(acl: ModuleType, pairs: list[tuple[int, int]]) -> int:
+    """A dataset of (pointer, size), the return value of add ignored as C6 and C15 do."""
+    dataset = acl.mdl.create_dataset()
+    for pointer, size in pairs:
+        acl.mdl.add_dataset_buffer(dataset, acl.create_data_buffer(pointer, size))
+    return dataset
+
+
+def close(acl: ModuleType, dataset: int, *, free: bool) -> None:
+    """Destroys buffers, memory and dataset through what the dataset says."""
+    for index in range(acl.mdl.get_dataset_num_buffers(dataset)):
+        buffer = acl.mdl.get_dataset_buffer(dataset, index)
+        if free:
+            assert acl.rt.free(acl.get_data_buffer_addr(buffer)) == 0
+        assert acl.destroy_data_buffer(buffer) == 0
+    assert acl.mdl.destroy_dataset(dataset) == 0

@@ -132,60 +132,71 @@ def _check_phase(name: str) -> None:
     )
 
 
-def api(name: str, *, locked: bool = True) -> Callable[[F], F]:
-    """Registers the implementation of one documented function.
+def _guarded(name: str, implementation: F, locked: bool) -> Callable[[tuple[Any, ...]], Any]:
+    """The implementation behind the lifecycle check, the planted faults and the lock."""
+    always = name.startswith(_ALWAYS)
 
-    locked: hold the machine's lock, as the real function holds the interpreter lock.
-    """
+    def run(args: tuple[Any, ...]) -> Any:
+        try:
+            if not always and MACHINE.phase is not READY:
+                _check_phase(name)
+            if MACHINE.faults.armed:
+                MACHINE.local.next_task_fault = None
+                fault = MACHINE.faults.strike(name)
+                result = NotImplemented if fault is None else _apply_fault(name, fault, args)
+                if result is not NotImplemented:
+                    return result
+            if not locked:
+                return implementation(*args)
+            with MACHINE.lock:
+                return implementation(*args)
+        except EmulatorViolation as violation:
+            MACHINE.violations.append(violation)
+            raise
+
+    return run
+
+
+def _callable(name: str, run: Callable[[tuple[Any, ...]], Any]) -> Callable[..., Any]:
+    """The function that programs see: it parses arguments, counts, and times."""
     signature = SIGNATURES[name]
     kinds: list[str] = signature["args"]
     optional: int = signature["optional"]
     simple = all(kind == "int" for kind in kinds) and not optional
     arity = len(kinds)
-    always = name.startswith(_ALWAYS)
-    locked = locked and not signature.get("releases_gil", False)
+
+    def call(*args: Any, **keywords: Any) -> Any:
+        if keywords:
+            raise TypeError(f"{name}() takes no keyword arguments")
+        start = perf_counter_ns()
+        if not arity:
+            args = ()
+        elif not simple or len(args) != arity or not _INTS.issuperset(map(type, args)):
+            args = tuple(_parse_all(args, kinds, optional, name))
+        counters = MACHINE.counters
+        counters.calls[name] += 1
+        try:
+            if MACHINE.recorder is not None:
+                return MACHINE.recorder.timed(name, run, args)
+            return run(args)
+        finally:
+            counters.inside_ns += perf_counter_ns() - start
+
+    call.__name__ = name.rsplit(".", 1)[1]
+    call.__qualname__ = name
+    return call
+
+
+def api(name: str, *, locked: bool = True) -> Callable[[F], F]:
+    """Registers the implementation of one documented function.
+
+    locked: hold the machine's lock, as the real function holds the interpreter lock.
+    """
+    locked = locked and not SIGNATURES[name].get("releases_gil", False)
 
     def register(implementation: F) -> F:
-        def call(*args: Any, **keywords: Any) -> Any:
-            if keywords:
-                raise TypeError(f"{name}() takes no keyword arguments")
-            start = perf_counter_ns()
-            if not arity:
-                args = ()
-            elif not simple or len(args) != arity or not _INTS.issuperset(map(type, args)):
-                args = tuple(_parse_all(args, kinds, optional, name))
-            counters = MACHINE.counters
-            counters.calls[name] += 1
-            try:
-                if MACHINE.recorder is not None:
-                    return MACHINE.recorder.timed(name, run, args)
-                return run(args)
-            finally:
-                counters.inside_ns += perf_counter_ns() - start
-
-        def run(args: tuple[Any, ...]) -> Any:
-            try:
-                if not always and MACHINE.phase is not READY:
-                    _check_phase(name)
-                if MACHINE.faults.armed:
-                    MACHINE.local.next_task_fault = None
-                    fault = MACHINE.faults.strike(name)
-                    if fault is not None:
-                        result = _apply_fault(name, fault, args)
-                        if result is not NotImplemented:
-                            return result
-                if not locked:
-                    return implementation(*args)
-                with MACHINE.lock:
-                    return implementation(*args)
-            except EmulatorViolation as violation:
-                MACHINE.violations.append(violation)
-                raise
-
-        call.__name__ = name.rsplit(".", 1)[1]
-        call.__qualname__ = name
-        call.__doc__ = implementation.__doc__
-        FUNCTIONS[name] = call
+        FUNCTIONS[name] = _callable(name, _guarded(name, implementation, locked))
+        FUNCTIONS[name].__doc__ = implementation.__doc__
         return implementation
 
     return register

@@ -263,14 +263,11 @@ def bind_range(model: Model, inputs: int, outputs: int) -> tuple[Bindings, Datas
     if inputs == 0 or outputs == 0:
         return MACHINE.report(INVALID, "EH0002: a dataset is NULL")
     source, target = MACHINE.handles.get(inputs, Dataset), MACHINE.handles.get(outputs, Dataset)
-    problem = _counts(model, source, target)
-    if problem:
-        return problem
-    shapes = _range_shapes(model, source)
+    shapes = _counts(model, source, target) or _range_shapes(model, source)
     if isinstance(shapes, int):
         return shapes
-    device = model.device.index
-    slots = _slots("input", model.description.inputs, shapes, source.buffers, device)
+    tensors, device = model.description.inputs, model.device.index
+    slots = _slots("input", tensors, shapes, source.buffers, device)
     _, problem = _refresh(slots)
     if problem:
         return problem

@@ -33,9 +33,10 @@ def compute(model: Model, bindings: Bindings, nan: bool) -> int:
     _check_gear(bindings)
     if settings.null_compute:
         for bound in bindings.outputs:
-            if bound.nbytes < _LARGE or model.zeroed.get(bound.name) != bound.pointer:
+            place = (bound.pointer, bound.nbytes)
+            if bound.nbytes < _LARGE or model.zeroed.get(bound.name) != place:
                 ctypes.memset(bound.pointer, 0, bound.nbytes)
-                model.zeroed[bound.name] = bound.pointer
+                model.zeroed[bound.name] = place
         return 0
     program = program_for(model.file, settings.threads)
     started = MACHINE.now()

@@ -34,7 +34,7 @@ class Model:
     pending: dict[object, int] = field(default_factory=dict)
     running: int = 0
     bundle: int = 0
-    zeroed: dict[str, int] = field(default_factory=dict)
+    zeroed: dict[str, tuple[int, int]] = field(default_factory=dict)
     plans: dict[tuple[object, ...], object] = field(default_factory=dict)
 
     @property
