@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from acl_runtime.errors import GraphInputError
 from acl_runtime.graph import Gear, Graph
 from acl_runtime.kv_cache import CacheShape, DeviceCache
-from acl_runtime.memory import Arena, piece_bytes
-from atc_configs.contract import TensorSpec
+from acl_runtime.memory import Arena, block_bytes, piece_bytes
+from atc_configs.contract import GraphSpec, TensorSpec
 
 INPUTS = ("embeds", "cos", "sin", "past_mask", "chunk_mask", "select")
 HOST_INPUTS = INPUTS[:3]
@@ -47,8 +47,7 @@ class Staging:
 
     def __init__(self, arena: Arena, graph: Graph) -> None:
         spec = graph.spec
-        tensors = [t for name in HOST_INPUTS for t in spec.inputs if t.name == name]
-        logits = next(t for t in spec.outputs if t.name == "logits")
+        tensors, logits = _host_inputs(spec), _logits(spec)
         layouts = [_lay_out(graph, tensors, gear) for gear in spec.gears]
         most, most_logits = max(total for *_, total in layouts), graph.max_bytes(logits)
         block = arena.take(most)
@@ -66,6 +65,12 @@ class Staging:
             )
             out = answers.view(0, logits.resolve(gear), np.float32)
             self.steps.append(Step(gear, offsets, sizes, total, views, out))
+
+
+def staging_bytes(graph: Graph) -> int:
+    """Device memory that a Staging of `graph` takes."""
+    inputs = max(_lay_out(graph, _host_inputs(graph.spec), gear)[2] for gear in graph.spec.gears)
+    return block_bytes(inputs) + block_bytes(graph.max_bytes(_logits(graph.spec)))
 
 
 def cache_shape(graph: Graph, past: TensorSpec, slabs: int) -> CacheShape:
@@ -113,6 +118,14 @@ def check_call(
         cache.require_room(first + b, count)
         if count and any(not 0 <= row < count for row in select[b]):
             raise GraphInputError(f"select {list(select[b])} is not within {count} rows")
+
+
+def _host_inputs(spec: GraphSpec) -> list[TensorSpec]:
+    return [t for name in HOST_INPUTS for t in spec.inputs if t.name == name]
+
+
+def _logits(spec: GraphSpec) -> TensorSpec:
+    return next(t for t in spec.outputs if t.name == "logits")
 
 
 def _lay_out(

@@ -70,12 +70,14 @@ class ChunkRunner:
         check_call(self._steps[0], cache, first, counts, (embeds, cos, sin), select)
         if isinstance(embeds, DeviceArray) and embeds.dtype != self._embeds_dtype:
             embeds = embeds.numpy()
-        vocabulary = self._steps[0].logits.shape[-1]
-        logits = np.zeros((len(counts), len(select[0]), vocabulary), np.float32)
+        shape = (len(counts), len(select[0]), self._steps[0].logits.shape[-1])
+        logits = np.empty(shape, np.float32)
         active = [b for b, count in enumerate(counts) if count]
-        step = self._batch_step(cache, first, counts, len(select[0])) if len(active) > 1 else None
+        if len(active) < len(counts):
+            logits[...] = 0  # undefined, but finite
+        step = self._batch_step(cache, first, counts, shape[1]) if len(active) > 1 else None
         if step is not None:
-            self._run(step, cache, first, counts, (embeds, cos, sin), 0, select, logits)
+            logits[...] = self._run(step, cache, first, counts, (embeds, cos, sin), 0, select)
             return logits
         for b in active:
             self._extend_one(cache, first, b, counts[b], (embeds, cos, sin), select[b], logits)
@@ -99,9 +101,9 @@ class ChunkRunner:
             step, size = self._single_step(int(cache.lengths[first + b]), start, count, select)
             at = [j for j, row in enumerate(select) if start <= row < start + size]
             wanted = [[select[j] - start for j in at]]
-            part = np.zeros((1, len(at), logits.shape[2]), np.float32)
-            self._run(step, cache, first + b, [size], one, start, wanted, part)
-            logits[b, at] = part[0]
+            part = self._run(step, cache, first + b, [size], one, start, wanted)
+            # All at once where possible: an index list would copy half a megabyte twice.
+            logits[b, at if len(at) < len(select) else slice(None)] = part[0]
             start += size
 
     def _single_step(
@@ -153,9 +155,9 @@ class ChunkRunner:
         rows: tuple[Any, ...],
         start: int,
         select: Sequence[Sequence[int]],
-        logits: NDArray[np.float32],
-    ) -> None:
-        """One execution: rows start.. of `rows` for each sequence, into the cache and `logits`."""
+    ) -> NDArray[np.float32]:
+        """One execution: rows start.. of `rows` for each sequence into the cache. The logits of
+        the selected rows, in pinned memory until the next one."""
         for b, count in enumerate(counts):
             cache.require_room(first + b, count)
         with span("bind"):
@@ -170,8 +172,8 @@ class ChunkRunner:
         if not direct:
             with span("append"):
                 self._copy_new(step, cache, first, counts)
-        size = logits.size and step.logits.nbytes
-        if size:
+        size = step.logits.nbytes
+        if select[0]:
             target, source = step.logits.ctypes.data, self._staging.logits
             stream = self._device.stream
             self._rt.memcpy_async(target, size, source, size, DEVICE_TO_HOST, stream)
@@ -179,8 +181,7 @@ class ChunkRunner:
         for b, count in enumerate(counts):
             if count:
                 cache.appended(first + b, count)
-        if size:
-            logits[:] = step.logits[: logits.shape[0], : logits.shape[1]]
+        return step.logits[: len(counts), : len(select[0])]
 
     def _upload(self, step: Step, counts: Sequence[int], rows: tuple[Any, ...], start: int) -> None:
         """Brings embeds, cos and sin to the device in one copy; rows that are there already are
@@ -219,8 +220,7 @@ class ChunkRunner:
         inputs = self.graph.inputs
         inputs.bind(self._index["past_mask"], mask, batch * rows * self.shape.mask_dtype.itemsize)
         offset, nbytes = cache.row_offset(first, 0), batch * rows * self.shape.row_bytes
-        for slab, index in enumerate(self._past):
-            inputs.bind(index, cache.slab(slab) + offset, nbytes)
+        inputs.bind_each(self._past, (slab + offset for slab in cache.slabs), nbytes)
 
     def _bind_new(self, step: Step, cache: DeviceCache, first: int, counts: Sequence[int]) -> bool:
         """Points the new rows at the cache itself where that is possible: one sequence, and room
@@ -229,14 +229,14 @@ class ChunkRunner:
         outputs, length = self.graph.outputs, int(cache.lengths[first])
         if self._can_bind and step.gear["B"] == 1 and length + rows <= cache.stride:
             offset = cache.row_offset(first, length)
-            for slab, index in enumerate(self._new):
-                outputs.bind(index, cache.slab(slab) + offset, rows * row_bytes)
+            at = (slab + offset for slab in cache.slabs)
+            outputs.bind_each(self._new, at, rows * row_bytes)
             return True
         nbytes = step.gear["B"] * rows * row_bytes
         piece = piece_bytes(nbytes)
         scratch = self._scratch_of(piece * len(self._new))
-        for slab, index in enumerate(self._new):
-            outputs.bind(index, scratch + slab * piece, nbytes)
+        places = range(scratch, scratch + piece * len(self._new), piece)
+        outputs.bind_each(self._new, places, nbytes)
         return False
 
     def _copy_new(self, step: Step, cache: DeviceCache, first: int, counts: Sequence[int]) -> None:
@@ -248,9 +248,9 @@ class ChunkRunner:
             if not count:
                 continue
             offset = cache.row_offset(first + b, int(cache.lengths[first + b]))
-            for slab in range(len(self._new)):
-                source = scratch + slab * piece + b * rows * row_bytes
-                target, size = cache.slab(slab) + offset, count * row_bytes
+            for index, slab in enumerate(cache.slabs):
+                source = scratch + index * piece + b * rows * row_bytes
+                target, size = slab + offset, count * row_bytes
                 self._rt.memcpy_async(target, size, source, size, DEVICE_TO_DEVICE, stream)
 
     def _scratch_of(self, nbytes: int) -> int:

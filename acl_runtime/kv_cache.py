@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from acl_runtime.binding import DEVICE_TO_DEVICE, HOST_TO_DEVICE
 from acl_runtime.errors import CacheFull, EngineClosed, GraphInputError
-from acl_runtime.memory import ALIGNMENT, Arena, align, piece_bytes
+from acl_runtime.memory import ALIGNMENT, Arena, align, block_bytes, piece_bytes
 
 MASKED = -1e4  # finite in fp16; scores are bounded by the norms of q and k
 
@@ -54,20 +54,13 @@ class DeviceCache:
         self.shape = shape
         self.arena = arena
         self._rt = arena.device.binding.rt
-        rows = shape.batch_rows if slots > 1 else shape.single_rows
-        self._check(slots, capacity, rows)
-        # A gear of B sequences reads B slots, so there is memory for whole gears.
-        self.room = next((b for b in (1, *shape.batches) if b >= slots), slots)
-        self.stride = next(r for r in rows if r >= capacity) if slots == 1 else rows[0]
-        most = next(r for r in rows if r >= capacity)
-        self._slab_bytes = piece_bytes(self.room * most * shape.row_bytes)
-        tail = max(0, (self.room - 1) * most + shape.single_rows[-1] - self.room * most)
-        self._mask_rows = align(max((*shape.single_rows, *shape.batch_rows)), ALIGNMENT)
-        item = shape.mask_dtype.itemsize
-        nbytes = shape.slabs * self._slab_bytes + tail * shape.row_bytes
-        self._block = arena.take(nbytes)
-        self._masks = arena.take(2 * self.room * self._mask_rows * item)
-        self._rt.memset(self._block.pointer, nbytes, 0, nbytes)
+        lie = _layout(shape, slots, capacity)
+        self.room = lie.room
+        self.stride = lie.rows if slots == 1 else shape.batch_rows[0]
+        self._slab_bytes, self._mask_rows = lie.slab_bytes, lie.mask_rows
+        self._block = arena.take(lie.nbytes)
+        self._masks = arena.take(lie.mask_bytes)
+        self._rt.memset(self._block.pointer, lie.nbytes, 0, lie.nbytes)
         self._mask = np.full((self.room, self._mask_rows), MASKED, shape.mask_dtype)
         self._single_dirty: dict[int, tuple[int, int]] = {}
         self._batch_dirty: dict[int, tuple[int, int]] = {}
@@ -93,11 +86,13 @@ class DeviceCache:
         """Gives the memory back; idempotent. Any thread."""
         self.arena.device.release(self._give)
 
-    def slab(self, index: int) -> int:
-        """The device address of a slab: keys of all layers, then values."""
+    @property
+    def slabs(self) -> range:
+        """The device addresses of the slabs: keys of all layers, then values."""
         if not self._block.live or self.arena.closed:
             raise EngineClosed("the key/value cache has been closed")
-        return self._block.pointer + index * self._slab_bytes
+        start, step = self._block.pointer, self._slab_bytes
+        return range(start, start + self.shape.slabs * step, step)
 
     def row_offset(self, slot: int, row: int) -> int:
         """Bytes from the start of a slab to a row of a slot."""
@@ -145,8 +140,7 @@ class DeviceCache:
         old, row = self.stride, self.shape.row_bytes
         for slot in order:
             length = int(self.lengths[slot])
-            for index in range(self.shape.slabs if slot and length else 0):
-                base = self.slab(index)
+            for base in self.slabs if slot and length else ():
                 self._move(base + slot * stride * row, base + slot * old * row, length * row)
         self.stride = stride
 
@@ -176,13 +170,43 @@ class DeviceCache:
         self.arena.give(self._block)
         self.arena.give(self._masks)
 
-    def _check(self, slots: int, capacity: int, rows: tuple[int, ...]) -> None:
-        most = max((1, *self.shape.batches))
-        if not 1 <= slots <= most:
-            raise GraphInputError(f"{slots} slots: the largest gear has {most} sequences")
-        if not rows or not 1 <= capacity <= rows[-1]:
-            limit = rows[-1] if rows else 0
-            raise GraphInputError(
-                f"capacity {capacity}: the largest gear for {slots} slot(s) has {limit} rows;"
-                " compile with a longer gear"
-            )
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Sizes of one cache: `room` slots of at most `rows` rows in each slab; bytes of a slab, of
+    the whole block and of the masks, whose rows are `mask_rows` long."""
+
+    room: int
+    rows: int
+    slab_bytes: int
+    nbytes: int
+    mask_rows: int
+    mask_bytes: int
+
+
+def cache_bytes(shape: CacheShape, slots: int, capacity: int) -> int:
+    """Device memory that such a cache takes. Raises GraphInputError as the cache itself does."""
+    lie = _layout(shape, slots, capacity)
+    return block_bytes(lie.nbytes) + block_bytes(lie.mask_bytes)
+
+
+def _layout(shape: CacheShape, slots: int, capacity: int) -> _Layout:
+    most = max((1, *shape.batches))
+    if not 1 <= slots <= most:
+        raise GraphInputError(f"{slots} slots: the largest gear has {most} sequences")
+    gears = shape.batch_rows if slots > 1 else shape.single_rows
+    rows = next((r for r in gears if r >= capacity >= 1), None)
+    if rows is None:
+        raise GraphInputError(
+            f"capacity {capacity}: the largest gear for {slots} slot(s) has"
+            f" {gears[-1] if gears else 0} rows; compile with a longer gear"
+        )
+    # A gear of B sequences reads B slots, so there is memory for whole gears.
+    room = next(b for b in (1, *shape.batches) if b >= slots)
+    # Behind the last slab the longest gear of the last slot must still read finite rows.
+    tail = max(0, shape.single_rows[-1] - rows)
+    slab = piece_bytes(room * rows * shape.row_bytes)
+    mask_rows = align(max((*shape.single_rows, *shape.batch_rows)), ALIGNMENT)
+    mask_bytes = 2 * room * mask_rows * shape.mask_dtype.itemsize
+    nbytes = shape.slabs * slab + tail * shape.row_bytes
+    return _Layout(room, rows, slab, nbytes, mask_rows, mask_bytes)

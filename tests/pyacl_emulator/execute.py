@@ -15,7 +15,6 @@ from .dataset import Dataset, TensorDesc
 from .machine import MACHINE
 from .model import Model, find, in_own_context
 from .prof_subscribe import publish
-from .session import program_for
 from .stream import Stream, Task, enqueue, require_idle, resolve, run
 from .transfer import planted
 from .violation import EmulatorViolation
@@ -38,7 +37,7 @@ def compute(model: Model, bindings: Bindings, nan: bool) -> int:
                 ctypes.memset(bound.pointer, 0, bound.nbytes)
                 model.zeroed[bound.name] = place
         return 0
-    program = program_for(model.file, settings.threads)
+    program = model.program(settings.threads)
     started = MACHINE.now()
     program.run(bindings.inputs, bindings.outputs)
     if MACHINE.recorder is not None:
@@ -70,7 +69,7 @@ def _check_gear(bindings: Bindings) -> None:
 def _compute_range(model: Model, bindings: Bindings, target: Dataset) -> int:
     """A run whose output shapes are known only afterwards."""
     MACHINE.counters.executes[(model.name, None)] += 1
-    program = program_for(model.file, MACHINE.settings.threads)
+    program = model.program(MACHINE.settings.threads)
     names = [tensor.source for tensor in model.description.outputs]
     arrays = program.run_free(bindings.inputs, names)
     for index, (tensor, array) in enumerate(zip(model.description.outputs, arrays, strict=True)):

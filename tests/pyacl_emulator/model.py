@@ -12,6 +12,7 @@ from .context import Context, Device, current
 from .description import Description, Gear, parse_description
 from .machine import MACHINE
 from .memory import Block
+from .session import Program, program_for
 from .violation import EmulatorViolation
 
 BAD_PATH = code("GE_EXEC_MODEL_PATH_INVALID")
@@ -49,6 +50,7 @@ class Model:
 def forget(model: Model) -> None:
     """Drops a model and its device memory."""
     model.live = False
+    model.held = None
     MACHINE.models.pop(model.id, None)
     for block in model.blocks:
         if block.live:
