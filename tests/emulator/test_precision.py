@@ -112,3 +112,31 @@ def test_external_weights_are_packed_once(ready: ModuleType, tmp_path: Path) -> 
     assert loaded.execute() == 0
     seen = download(ready, loaded.outputs.pointers[0], x.shape, np.float32)
     assert np.abs(seen - (reference(x) - 1)).max() < 2e-3
+
+
+def test_a_model_is_compiled_once_however_often_it_runs_or_is_loaded(
+    ready: ModuleType, linear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.pyacl_emulator import session
+
+    made: list[int] = []
+    original = session.Program.__init__
+
+    def counted(self: session.Program, *arguments: object) -> None:
+        made.append(1)
+        original(self, *arguments)
+
+    monkeypatch.setattr(session.Program, "__init__", counted)
+    monkeypatch.setattr(session, "_KEEP_BYTES", 0)
+    path = linear(name="once.om")
+    models = [load(ready, path) for _ in range(2)]
+    for model in models * 2:
+        upload(ready, model.inputs.pointers[0], rows(4))
+        assert model.execute() == 0
+    assert len(made) == 1
+    for model in models:
+        model.release()
+    again = load(ready, path)
+    upload(ready, again.inputs.pointers[0], rows(4))
+    assert again.execute() == 0
+    assert len(made) == 2

@@ -37,6 +37,13 @@ class Model:
     bundle: int = 0
     zeroed: dict[str, tuple[int, int]] = field(default_factory=dict)
     plans: dict[tuple[object, ...], object] = field(default_factory=dict)
+    held: Program | None = None
+
+    def program(self, threads: int) -> Program:
+        """What computes it, made at the first run and kept until the model is unloaded."""
+        if self.held is None or self.held.threads != threads:
+            self.held = program_for(self.file, threads)
+        return self.held
 
     @property
     def name(self) -> str:

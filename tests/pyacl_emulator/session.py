@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -18,7 +19,9 @@ from . import om
 
 _KEEP = 6
 _KEEP_BYTES = 64 << 20
-_CACHE: OrderedDict[tuple[tuple[int, ...], int], Program] = OrderedDict()
+Key = tuple[tuple[int, ...], int]
+_LIVE: WeakValueDictionary[Key, Program] = WeakValueDictionary()
+_RECENT: OrderedDict[Key, Program] = OrderedDict()
 
 
 class Bound(NamedTuple):
@@ -37,6 +40,7 @@ class Program:
     def __init__(self, file: om.OmFile, threads: int) -> None:
         import onnxruntime  # type: ignore[import-untyped]
 
+        self.threads = threads
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
@@ -84,15 +88,15 @@ def _weights(file: om.OmFile) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def program_for(file: om.OmFile, threads: int) -> Program:
-    """The program of a file, from a small cache when the file is unchanged."""
+    """The program of a file. Loads of one file share it while any of them keeps it; small ones
+    stay for the next load."""
     key = (file.identity, threads)
-    program = _CACHE.get(key)
+    program = _LIVE.get(key)
     if program is None:
-        program = Program(file, threads)
-        if len(file.weights) <= _KEEP_BYTES and file.identity[-1] >= 0:
-            _CACHE[key] = program
-    if key in _CACHE:
-        _CACHE.move_to_end(key)
-        while len(_CACHE) > _KEEP:
-            _CACHE.popitem(last=False)
+        program = _LIVE[key] = Program(file, threads)
+    if len(file.weights) <= _KEEP_BYTES and file.identity[-1] >= 0:
+        _RECENT[key] = program
+        _RECENT.move_to_end(key)
+        while len(_RECENT) > _KEEP:
+            _RECENT.popitem(last=False)
     return program
