@@ -1,7 +1,7 @@
 """A HunyuanOCR folder as Hugging Face has it, checked as a whole before any weight is used.
 
-Reads release 1.0 (flat config.json, four shards and an index) and 1.5 (nested config.json, one file). numpy only; torch is
-imported where a tensor of it is asked for.
+Reads release 1.0 (flat config.json, four shards and an index) and 1.5 (nested config.json, one
+file). numpy only; torch is imported where a tensor of it is asked for.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ _SHOWN = 5  # names listed in an error before "and N more"
 
 
 class Checkpoint:
-    """An open folder: config, sizes and tensors by raw name. Weights stay mapped, nothing is read ahead.
+    """An open folder: config, sizes and tensors by raw name. Weights stay mapped, nothing is read
+    ahead.
 
-    Raises a CheckpointError on opening: CheckpointNotFoundError, CheckpointFormatError, ArchitectureError or TensorError.
+    Raises a CheckpointError on opening: CheckpointNotFoundError, CheckpointFormatError,
+    ArchitectureError or TensorError.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -68,7 +70,7 @@ class Checkpoint:
         return bits.astype(np.float32)
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor in the file's own dtype, sharing the mapped memory: read it, never write it."""
+        """The tensor in the file's own dtype; it is the mapped memory: read it, never write it."""
         import torch
 
         file, stored = self._where[name]
@@ -76,7 +78,7 @@ class Checkpoint:
         return shared.view(torch.bfloat16) if file.tensors[stored].dtype == "BF16" else shared
 
     def read_once(self, name: str) -> Tensor:
-        """`tensor`, for a caller who copies: what was read before no longer counts as its memory."""
+        """`tensor` for a caller who copies: pages read before no longer count as its memory."""
         for file in self._files:
             file.let_go()
         return self.tensor(name)
@@ -105,13 +107,15 @@ class Checkpoint:
         ]  # a buffer of old exports
         if missing and len(missing) > len(wanted) // 2:
             raise ArchitectureError(
-                f"{self.folder}: these are not HunyuanOCR's tensors: {len(missing)} of {len(wanted)} are"
-                f" missing ({_some(missing)}); it has {_some(sorted(self._where))}"
+                f"{self.folder}: these are not HunyuanOCR's tensors: {len(missing)} of"
+                f" {len(wanted)} are missing ({_some(missing)});"
+                f" it has {_some(sorted(self._where))}"
             )
         if missing or extra:
             raise TensorError(
-                f"{self.folder}: missing tensors: {_some(missing)}; unknown tensors: {_some(extra)};"
-                " config.json and the weights belong to different models, or the download is incomplete"
+                f"{self.folder}: missing tensors: {_some(missing)};"
+                f" unknown tensors: {_some(extra)}; config.json and the weights belong to"
+                " different models, or the download is incomplete"
             )
         for name, shape in wanted.items():
             if name in self._where:
@@ -125,8 +129,8 @@ class Checkpoint:
             )
         if info.dtype not in FLOATS:
             raise TensorError(
-                f"{self.folder}: {name} has dtype {info.dtype}; only {', '.join(FLOATS)} can be read"
-                " (a quantised checkpoint needs its own loader)"
+                f"{self.folder}: {name} has dtype {info.dtype}; only {', '.join(FLOATS)} can be"
+                " read (a quantised checkpoint needs its own loader)"
             )
 
 
@@ -134,9 +138,10 @@ class Checkpoint:
 class HostTables:
     """Everything of the model that stays on the host, numpy only, so that any engine can be fed.
 
-    embed_rows: ids (n,) -> (n, C) float32, looked up in the mapped table. position_table (edge² + 1, E) and
-    patch_bias (E,): `pos` of the vision graph is the interpolated table plus the bias. begin, newline, end (C,): the
-    constant rows that the host writes between the content rows of an image.
+    embed_rows: ids (n,) -> (n, C) float32, looked up in the mapped table. position_table (edge² +
+    1, E) and patch_bias (E,): `pos` of the vision graph is the interpolated table plus the bias.
+    begin, newline, end (C,): the constant rows that the host writes between the content rows of
+    an image.
     """
 
     checkpoint: Checkpoint
@@ -161,13 +166,16 @@ class HostTables:
         )
 
     def embed_rows(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Rows of the embedding table, (n, C) float32. Raises IndexError for an id outside the vocabulary."""
+        """Rows of the embedding table, (n, C) float32. Raises IndexError for an id outside the
+        vocabulary.
+        """
         return self.checkpoint.array("model.embed_tokens.weight", ids)
 
 
 def _rms_norm(row: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
     wide = row.astype(np.float64)
-    return (wide / np.sqrt(np.mean(wide * wide) + eps) * weight).astype(np.float32)
+    normed = wide / np.sqrt(np.mean(wide * wide) + eps) * weight
+    return np.asarray(normed, np.float32)
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -182,7 +190,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
         found = sorted(p.name for p in folder.glob("*.gguf")) if folder.is_dir() else []
         hint = f" ({found[0]} is for llama.cpp)" if found else ""
         raise CheckpointNotFoundError(
-            f"{folder} {state}{hint}; give the folder of a HunyuanOCR download (config.json, *.safetensors)"
+            f"{folder} {state}{hint}; give the folder of a HunyuanOCR download"
+            " (config.json, *.safetensors)"
         )
     return _json(path)
 

@@ -36,7 +36,7 @@ class Chunk:
     def past_mask(self, rows: int) -> np.ndarray:
         """(B, 1, rows): 0 for rows in use, -1e4 behind them."""
         used = np.arange(rows)[None] < self.lengths[:, None]
-        return np.where(used, np.float32(0), MASKED)[:, None]
+        return np.asarray(np.where(used, np.float32(0), MASKED)[:, None])
 
     def one_hot(self, q: int) -> np.ndarray:
         """(B, R, q): a one at each wanted row."""

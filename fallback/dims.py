@@ -1,7 +1,8 @@
 """The sizes of one HunyuanOCR model, read from either release's config.json.
 
-Values and key names: the released v1.5 config.json (text keys under `text_config`) and v1.0 (text keys at the top),
-and transformers 5's own spelling of the same (`rope_parameters`, `mrope_section`).
+Values and key names: the released v1.5 config.json (text keys under `text_config`) and v1.0 (text
+keys at the top), and transformers 5's own spelling of the same (`rope_parameters`,
+`mrope_section`).
 """
 
 from __future__ import annotations
@@ -80,12 +81,14 @@ class Dims:
     def from_config(cls, config: Mapping[str, Any], where: str = "config.json") -> Dims:
         """Reads the sizes from a parsed config.json, nested (1.5) or flat (1.0).
 
-        Raises ArchitectureError if it is another model's, or asks for something this model does not have.
+        Raises ArchitectureError if it is another model's, or asks for something this model does
+        not have.
         """
         kind = config.get("model_type")
         if kind != "hunyuan_vl":
             raise ArchitectureError(
-                f"{where}: model_type {kind!r} is not HunyuanOCR ('hunyuan_vl'); give a HunyuanOCR folder"
+                f"{where}: model_type {kind!r} is not HunyuanOCR ('hunyuan_vl');"
+                " give a HunyuanOCR folder"
             )
         text = config.get("text_config") or config
         vision = config.get("vision_config")
@@ -109,7 +112,8 @@ def _text_dims(text: Mapping[str, Any], config: Mapping[str, Any]) -> TextDims:
     sections = rope.get("xdrope_section") or rope.get("mrope_section")
     if sections is None or len(sections) != 4 or sum(map(int, sections)) != head_dim // 2:
         raise ArchitectureError(
-            f"rope sections {sections} must be four numbers that sum to half the head ({head_dim // 2})"
+            f"rope sections {sections} must be four numbers that sum to half the head"
+            f" ({head_dim // 2})"
         )
     theta = rope.get("rope_theta", text.get("rope_theta"))
     if theta is None:
@@ -187,10 +191,14 @@ def _refuse_other_maths(text: Mapping[str, Any], vision: Mapping[str, Any], wher
 
 FULL = Dims(  # tencent/HunyuanOCR 1.5
     TextDims(
-        vocab=120818, hidden=1024, layers=24, heads=16, kv_heads=8, head_dim=128, intermediate=3584, eps=1e-5,
-        rope_theta=10000.0, rope_alpha=1000.0, rope_sections=(16, 16, 16, 16), max_positions=131072, tied=True,
+        vocab=120818, hidden=1024, layers=24, heads=16, kv_heads=8, head_dim=128,
+        intermediate=3584, eps=1e-5, rope_theta=10000.0, rope_alpha=1000.0,
+        rope_sections=(16, 16, 16, 16), max_positions=131072, tied=True,
     ),
-    VisionDims(hidden=1152, layers=27, heads=16, intermediate=4304, eps=1e-5, patch=16, merge=2, table_edge=128),
+    VisionDims(
+        hidden=1152, layers=27, heads=16, intermediate=4304, eps=1e-5,
+        patch=16, merge=2, table_edge=128,
+    ),
     TokenIds(
         bos=120000, eos=120007, eod=120020, pad=120002,
         image=120120, image_start=120118, image_end=120119, image_newline=120121,

@@ -35,7 +35,7 @@ class ArchitectureError(CheckpointError):
 
 
 class TensorError(CheckpointError):
-    """Tensors are missing, extra, or have another shape or dtype than the configuration asks for."""
+    """Tensors are missing or extra, or have another shape or dtype than config.json asks for."""
 
 
 class PackagedModelError(FallbackError):

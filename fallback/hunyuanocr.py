@@ -1,15 +1,20 @@
-"""The HunyuanOCR model in PyTorch: the two graphs that the CPU engine runs and that export traces.
+"""The HunyuanOCR model in PyTorch: the two graphs that the CPU engine runs and that export
+traces.
 
-`Vision` and `Llm` take and give exactly the tensors of atc_configs/hunyuanocr.yaml. Modules are built from raw
-checkpoint tensors (`Source`), so a random model and a released one come the same way. Nothing here knows files,
-images, prompts or caches: the past is an input, read-only; the new rows are outputs.
+`Vision` and `Llm` take and give exactly the tensors of atc_configs/hunyuanocr.yaml. Modules are
+built from raw checkpoint tensors (`Source`), so a random model and a released one come the same
+way. Nothing here knows files, images, prompts or caches: the past is an input, read-only; the new
+rows are outputs.
 
-Axes: B sequences, Q new tokens, S cache rows, R rows whose logits are wanted, C hidden, H heads, K kv heads,
-G = H/K, D head size, V vocabulary, N patches, E vision hidden, P = 3·16·16.
+Axes: B sequences, Q new tokens, S cache rows, R rows whose logits are wanted, C hidden, H heads,
+K kv heads, G = H/K, D head size, V vocabulary, N patches, E vision hidden, P = 3·16·16.
 
-Norm statistics, rotary products and softmax are in float32 whatever the weights are, by explicit casts that an fp16 export
-keeps. Folded on building, exactly: 1/√D into the query norm's weight, the connector's last two linear maps into one.
-Left to the host: the patch bias (it comes inside `pos`), rotary factors, masks, embedding rows.
+Norm statistics, rotary products and softmax are in float32 whatever the weights are, by explicit
+casts that an fp16 export keeps. Folded on building, exactly: 1/√D into the query norm's weight,
+the connector's last two linear maps into one. Left to the host: the patch bias (it comes inside
+`pos`), rotary factors, masks, embedding rows.
+
+Longer than other files on purpose: the model is one thing to read.
 """
 
 from __future__ import annotations
@@ -22,16 +27,16 @@ from torch.nn import functional as F
 
 from fallback.dims import Dims, TextDims, VisionDims
 
-MASKED = (
-    -1e4
-)  # finite in fp16; scores are bounded by the norms, so a masked row's weight is exactly 0
+# Beyond this many rows of a chunk, copying the past costs less than holding the scores (335 rows
+# on AVX2: 19 against 47 ms a layer).
+_FEW_ROWS = 16
 
 Source = Callable[[str], Tensor]
 """Raw checkpoint name -> tensor, any float dtype."""
 
 MakeLinear = Callable[[Sequence[Tensor], Sequence[Tensor]], nn.Module]
-"""(weights (out_i, in), biases (out_i,) of all or of none) -> a module that computes every x Wᵢᵀ + bᵢ
-on the last axis of a float tensor and concatenates them: projections of one input are one product."""
+"""(weights (out_i, in), biases (out_i,) of all or of none) -> a module that computes every
+x Wᵢᵀ + bᵢ on the last axis and concatenates them: projections of one input are one product."""
 
 
 def dense_linear(weights: Sequence[Tensor], biases: Sequence[Tensor] = ()) -> nn.Module:
@@ -46,7 +51,9 @@ def dense_linear(weights: Sequence[Tensor], biases: Sequence[Tensor] = ()) -> nn
 
 
 class RMSNorm(nn.Module):
-    """x / rms(x) · weight over the last axis; statistics in float32 (the connector's squares reach 1.8e8)."""
+    """x / rms(x) · weight over the last axis; statistics in float32 (the connector's squares
+    reach 1.8e8).
+    """
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         super().__init__()
@@ -82,8 +89,8 @@ class LayerNorm(nn.Module):
 class VisionAttention(nn.Module):
     """Every patch of one page attends to every other; there is no rotary embedding here.
 
-    query_blocks: an export sets how many equal blocks of queries are traced, so that N² scores never
-    exist at once; 0 on the CPU, where the fused attention never holds them.
+    query_blocks: an export sets how many equal blocks of queries are traced, so that N² scores
+    never exist at once; 0 on the CPU, where the fused attention never holds them.
     """
 
     def __init__(self, w: Source, prefix: str, v: VisionDims, linear: MakeLinear) -> None:
@@ -105,7 +112,9 @@ class VisionAttention(nn.Module):
             wide = mask.expand(x.shape[0], -1)
             mixed = F.scaled_dot_product_attention(q[None], k[None], v[None], wide)[0]
         mixed = mixed.transpose(0, 1)  # (N, H, D)
-        return self.o_proj(_reshape(mixed, [0, self.heads * self.head_dim], [x.shape[0], -1]))
+        width = self.heads * self.head_dim
+        out: Tensor = self.o_proj(_reshape(mixed, [0, width], [x.shape[0], width]))
+        return out
 
     def _in_blocks(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         sizes = [self.heads, self.query_blocks, q.shape[1] // self.query_blocks, self.head_dim]
@@ -132,7 +141,8 @@ class VisionBlock(nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), mask)
         inner = F.gelu(self.dense_h_to_4h(self.post_attention_layernorm(x)))
-        return x + self.dense_4h_to_h(inner)
+        out: Tensor = x + self.dense_4h_to_h(inner)
+        return out
 
 
 class Vision(nn.Module):
@@ -148,7 +158,7 @@ class Vision(nn.Module):
             VisionBlock(w, f"vit.layers.{i}.", v, linear) for i in range(v.layers)
         )
         self.before_rms = RMSNorm(w(p + "before_rms.weight"), v.eps)
-        # The strided convolution over one block is a matrix product once the block's patches are neighbours.
+        # The strided convolution is a matrix product once a block's patches are neighbours.
         merge = w(p + "proj.0.weight").permute(0, 2, 3, 1).reshape(-1, self.merged)
         self.merge = linear([merge], [w(p + "proj.0.bias")])
         weight, bias = fold_projection(w)
@@ -156,16 +166,21 @@ class Vision(nn.Module):
         self.after_rms = RMSNorm(w(p + "after_rms.weight"), v.eps)
 
     def forward(self, patches: Tensor, pos: Tensor, mask: Tensor) -> Tensor:
-        """patches (N, P), pos (N, E) incl. the patch bias, mask (1, N) additive -> content (N/4, C)."""
+        """patches (N, P), pos (N, E) incl. the patch bias, mask (1, N) additive -> content (N/4,
+        C).
+        """
         x = self.patch_embedding(patches) + pos
         for layer in self.layers:
             x = layer(x, mask)
         x = _reshape(self.before_rms(x), [-1, self.merged], [-1, self.merged])
-        return self.after_rms(self.project(F.gelu(self.merge(x))))
+        content: Tensor = self.after_rms(self.project(F.gelu(self.merge(x))))
+        return content
 
 
 def fold_projection(w: Source) -> tuple[Tensor, Tensor]:
-    """proj.2 and mlp have nothing between them: their product, (C, 2E) and (C,), float32 from float64."""
+    """proj.2 and mlp have nothing between them: their product, (C, 2E) and (C,), float32 from
+    float64.
+    """
     p = "vit.perceive."
     inner = w(p + "proj.2.weight").flatten(1).double()
     outer = w(p + "mlp.weight").double()
@@ -179,12 +194,15 @@ def fold_projection(w: Source) -> tuple[Tensor, Tensor]:
 class Attention(nn.Module):
     """Grouped-query attention over a read-only past and the chunk itself.
 
-    The rotary embedding comes before the per-head norm, so cached keys are rotated and normed. Two exact forms:
+    The rotary embedding comes before the per-head norm, so cached keys are rotated and normed.
+    Exact forms of the same thing:
 
-    grouped (CPU): each kv head's slice of the cache is multiplied where it lies, as a strided view.
-    blocked (export): each head's query is put into its kv head's slice of a K·D-wide row, so one plain product
-    (H·Q, K·D) × (K·D, S) reads the token-major cache without re-laying it; for one token that is a 16-row tile. The chunk's own
-    part stays grouped. The softmax is taken over both parts without concatenating them: no slice by a symbolic length.
+    grouped (CPU, few rows): each kv head's slice of the cache is multiplied where it lies, as a
+    strided view. fused (CPU, many rows): past and chunk are copied together, which is little beside
+    their products, and no scores are held. blocked (export): each head's query is put into its kv head's slice of a K·D-wide row,
+    so one plain product (H·Q, K·D) × (K·D, S) reads the token-major cache without re-laying it;
+    for one token that is a 16-row tile. The chunk's own part stays grouped. The softmax is taken
+    over both parts without concatenating them: no slice by a symbolic length.
     """
 
     def __init__(self, w: Source, prefix: str, t: TextDims, linear: MakeLinear) -> None:
@@ -192,6 +210,8 @@ class Attention(nn.Module):
         self.heads, self.kv_heads, self.head_dim = t.heads, t.kv_heads, t.head_dim
         self.group = t.heads // t.kv_heads
         self.blocked = False
+        self.few_rows = _FEW_ROWS
+        self.block: Tensor
         self.qkv_proj = _linear(w, [prefix + f"{p}_proj" for p in "qkv"], linear, bias=False)
         self.o_proj = _linear(w, [prefix + "o_proj"], linear, bias=False)
         query = w(prefix + "query_layernorm.weight").float() * t.head_dim**-0.5
@@ -222,8 +242,14 @@ class Attention(nn.Module):
         q, k = qk[:, :, : self.heads], qk[:, :, self.heads :]
         new_key = _reshape(k, [0, 0, width], [B, Q, width])
         new_value = qkv[..., both * D :]
+        q = q.transpose(1, 2)  # (B, H, Q, D)
+        if not self.blocked and Q > self.few_rows:
+            keys, values = torch.cat([past_key, new_key], 1), torch.cat([past_value, new_value], 1)
+            mixed = self._fused(q, keys, values, past_mask, chunk_mask)
+            mixed = mixed.transpose(1, 2).reshape(B, Q, self.heads * D)
+            return self.o_proj(mixed), new_key, new_value
         v = _reshape(new_value, [0, 0, self.kv_heads, D], [B, Q, self.kv_heads, D])
-        q, k, v = q.transpose(1, 2), k.permute(0, 2, 3, 1), v.transpose(1, 2)
+        k, v = k.permute(0, 2, 3, 1), v.transpose(1, 2)
         rows = _reshape(q, [0, self.kv_heads, -1, D], [B, self.kv_heads, self.group * Q, D])
         tiled = torch.cat([chunk_mask] * self.group, 1)[:, None].float()  # (B, 1, G·Q, Q)
         chunk = torch.matmul(rows, k).float() + tiled
@@ -234,6 +260,16 @@ class Attention(nn.Module):
         mixed = mixed.transpose(1, 2)  # (B, Q, H, D)
         mixed = _reshape(mixed, [0, 0, self.heads * D], [B, Q, self.heads * D])
         return self.o_proj(mixed), new_key, new_value
+
+    def _fused(
+        self, q: Tensor, keys: Tensor, values: Tensor, past_mask: Tensor, chunk_mask: Tensor
+    ) -> Tensor:
+        split = [keys.shape[0], keys.shape[1], self.kv_heads, self.head_dim]
+        keys, values = keys.view(split).transpose(1, 2), values.view(split).transpose(1, 2)
+        mask = torch.cat([past_mask.expand(-1, q.shape[2], -1), chunk_mask], -1)[:, None]
+        return F.scaled_dot_product_attention(
+            q, keys, values, mask, scale=1.0, enable_gqa=True
+        )  # (B, H, Q, D)
 
     def _grouped(
         self,
@@ -316,7 +352,9 @@ class Layer(nn.Module):
 
 
 class Llm(nn.Module):
-    """One chunk of tokens against a read-only cache: prefill, decoding and draft checks are the same graph."""
+    """One chunk of tokens against a read-only cache: prefill, decoding and draft checks are the
+    same graph.
+    """
 
     def __init__(self, w: Source, dims: Dims, linear: MakeLinear = dense_linear) -> None:
         super().__init__()
@@ -355,7 +393,8 @@ class Llm(nn.Module):
 
 
 def set_export_form(model: nn.Module, query_blocks: int = 4) -> None:
-    """Switches to the forms that trace into a static graph: the blocked past, equal vision query blocks.
+    """Switches to the forms that trace into a static graph: the blocked past, equal vision query
+    blocks.
 
     N must then be a multiple of query_blocks (it always is one of 4, the merge block).
     """
@@ -367,7 +406,9 @@ def set_export_form(model: nn.Module, query_blocks: int = 4) -> None:
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x (B, Q, heads, D) turned by cos, sin (B, Q, D): pairs are (j, j + D/2); products in float32."""
+    """x (B, Q, heads, D) turned by cos, sin (B, Q, D): pairs are (j, j + D/2); products in
+    float32.
+    """
     half = x.shape[-1] // 2
     wide = x.float()
     turned = torch.cat([-wide[..., half:], wide[..., :half]], -1)
@@ -375,17 +416,19 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def _batched(left: Tensor, right: Tensor) -> Tensor:
-    """left @ right over (B, K); one by one for B > 1, because a strided B×K batch would be copied first."""
+    """left @ right over (B, K); one by one for B > 1, because a strided B×K batch would be copied
+    first.
+    """
     if left.shape[0] == 1:
         return torch.matmul(left, right)
     return torch.stack([torch.matmul(left[b], right[b]) for b in range(left.shape[0])])
 
 
 def _reshape(x: Tensor, onnx_shape: list[int], sizes: list[int]) -> Tensor:
-    """x in the shape `sizes`. An ONNX export writes `onnx_shape` instead (0 keeps an axis, -1 is the rest), so the
-    graph needs no Shape nodes where two axes are symbolic.
+    """x in the shape `sizes`. An ONNX export writes `onnx_shape` instead (0 keeps an axis, -1 is
+    the rest), so the graph needs no Shape nodes where two axes are symbolic.
     """
-    if not torch.jit.is_scripting():
+    if not torch.jit.is_scripting():  # type: ignore[attr-defined]
         if torch.onnx.is_in_onnx_export():
             return _onnx_reshape(x, onnx_shape, sizes)
     return x.reshape(sizes)

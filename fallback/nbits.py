@@ -1,7 +1,8 @@
 """One matrix in 4 bits, multiplied by one row at a time with ONNX Runtime's MatMulNBits.
 
-On processors without AVX-512 it is the fastest one-row kernel there is (measured on AVX2, one thread, for
-the decoder's 415 M weights: 24 ms; 8-bit in PyTorch 38; PyTorch's own 4-bit 65; bf16 121).
+On processors without AVX-512 it is the fastest one-row kernel there is (measured on AVX2, one
+thread, for the decoder's 415 M weights: 24 ms; 8-bit in PyTorch 38; PyTorch's own 4-bit 65; bf16
+121).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ ACCURACY_LEVEL = 4  # int8 products; without it the kernel goes through float32,
 
 
 class NBitsMatrix:
-    """weight (N, K) float32, kept as 4-bit codes; call it with x (1, K), contiguous float32 -> (1, N).
+    """weight (N, K) float32, kept as 4-bit codes; call it with x (1, K), contiguous float32 ->
+    (1, N).
 
     The result is a buffer of this object: valid until the next call.
     """
@@ -44,8 +46,8 @@ class NBitsMatrix:
 def quantise(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Codes (N, K/BLOCK, BLOCK/2) uint8, low nibble first, and scales (N, K/BLOCK) float32.
 
-    A block's scale maps its largest value, sign kept, to -8, so that all 16 codes are in use; a code c
-    means (c - 8) · scale, MatMulNBits' default zero point.
+    A block's scale maps its largest value, sign kept, to -8, so that all 16 codes are in use; a
+    code c means (c - 8) · scale, MatMulNBits' default zero point.
     """
     n, k = weight.shape
     blocks = -(-k // BLOCK)

@@ -1,4 +1,5 @@
-"""The llm graph's cache for ONNX Runtime: slabs bound by address, new rows written where they belong.
+"""The llm graph's cache for ONNX Runtime: slabs bound by address, new rows written where they
+belong.
 
 Axes: B sequences, Q new tokens, S cache rows, R wanted rows, K·D one cached row, V vocabulary.
 """
@@ -20,7 +21,9 @@ SIDES = ("key", "value")
 
 
 class OrtKVCache:
-    """Keys and values, token-major: slabs[side] (layers, slots, capacity, K·D), zeroed, never moved."""
+    """Keys and values, token-major: slabs[side] (layers, slots, capacity, K·D), zeroed, never
+    moved.
+    """
 
     def __init__(self, layers: int, slots: int, capacity: int, width: int, dtype: np.dtype) -> None:
         self.slots, self.capacity = slots, capacity
@@ -61,8 +64,9 @@ def run_step(
 ) -> None:
     """Runs the llm graph over the cache and appends; `logits` (B, R, V) is written in place.
 
-    One sequence: the past is a prefix of its slab and the outputs are bound to the rows behind it, so
-    nothing is copied. Several: a row of the batch is a whole slot, and new rows are copied once.
+    One sequence: the past is a prefix of its slab and the outputs are bound to the rows behind
+    it, so nothing is copied. Several: a row of the batch is a whole slot, and new rows are copied
+    once.
     """
     binding = session.io_binding()
     for name, value in small.items():

@@ -1,7 +1,7 @@
 """Runs exported ONNX graphs of any contract on ONNX Runtime behind the engine protocol.
 
-Knows names, shapes and dtypes; knows nothing of images, tokens or NPUs. `onnxruntime` is imported when an engine
-is opened, never at import.
+Knows names, shapes and dtypes; knows nothing of images, tokens or NPUs. `onnxruntime` is imported
+when an engine is opened, never at import.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # ONNX Runtime's type names (NodeArg.type) -> numpy.
-_DTYPES = {
+_DTYPES: dict[str, np.dtype[Any]] = {
     "tensor(float)": np.dtype(np.float32),
     "tensor(float16)": np.dtype(np.float16),
     "tensor(double)": np.dtype(np.float64),
@@ -46,15 +46,18 @@ _DTYPES = {
 class OrtEngine:
     """ONNX graphs by name, each one session; outputs are host arrays the caller may keep.
 
-    graphs: name -> path of a `.onnx` file (external weights beside it) or its bytes.
-    contract: what names the graphs' inputs and outputs (`atc_configs.contract`); checked on opening when given.
-    providers: ONNX Runtime's execution providers, first choice first: "CPUExecutionProvider", or, where such a build
-    of ONNX Runtime is installed, "CUDAExecutionProvider", "TensorrtExecutionProvider", "CANNExecutionProvider".
-    threads: CPU threads inside one operator, for all graphs or by graph name; None (or a graph not named) means as many
-    as there are CPUs for this process. Idle threads sleep: spinning costs more CPU time than it saves.
-    parallel: how many callers may be in `run` at once (sessions are thread-safe; the cache is not).
+    graphs: name -> path of a `.onnx` file (external weights beside it) or its bytes. contract:
+    what names the graphs' inputs and outputs (`atc_configs.contract`); checked on opening when
+    given. providers: ONNX Runtime's execution providers, first choice first:
+    "CPUExecutionProvider", or, where such a build of ONNX Runtime is installed,
+    "CUDAExecutionProvider", "TensorrtExecutionProvider", "CANNExecutionProvider". threads: CPU
+    threads inside one operator, for all graphs or by graph name; None (or a graph not named)
+    means as many as there are CPUs for this process. Idle threads sleep: spinning costs more CPU
+    time than it saves. parallel: how many callers may be in `run` at once (sessions are
+    thread-safe; the cache is not).
 
-    Raises EngineUnavailableError if ONNX Runtime or a provider is missing: never a silent other provider.
+    Raises EngineUnavailableError if ONNX Runtime or a provider is missing: never a silent other
+    provider.
     """
 
     name = "ort"
@@ -238,7 +241,8 @@ def _open_session(
         wanted = provider if isinstance(provider, str) else provider[0]
         if wanted not in present:
             raise EngineUnavailableError(
-                f"provider {wanted} is not in this build of ONNX Runtime (it has {', '.join(present)})"
+                f"provider {wanted} is not in this build of ONNX Runtime"
+                f" (it has {', '.join(present)})"
             )
     if not isinstance(model, bytes) and not Path(model).is_file():
         raise CheckpointNotFoundError(f"graph {name}: no file {model}")

@@ -1,8 +1,10 @@
-"""One .safetensors file, mapped and never copied: numpy only, so that a box without torch can read tables from it.
+"""One .safetensors file, mapped and never copied: numpy only, so that a box without torch can
+read tables from it.
 
-Read here rather than through the safetensors library for two reasons: its numpy side has no bfloat16, and a damaged
-file must say what is wrong with it. Format: https://github.com/huggingface/safetensors (8-byte little-endian header length,
-JSON header, data).
+Read here rather than through the safetensors library for two reasons: its numpy side has no
+bfloat16, and a damaged file must say what is wrong with it. Format:
+https://github.com/huggingface/safetensors (8-byte little-endian header length, JSON header,
+data).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy as np
 from fallback.errors import CheckpointFormatError, CheckpointNotFoundError, TensorError
 
 _MAX_HEADER = 100_000_000  # bytes; the format's own limit
-_DTYPES = {  # bfloat16 has no numpy dtype: its bits come as uint16
+_DTYPES: dict[str, np.dtype[Any]] = {  # bfloat16 has no numpy dtype: its bits come as uint16
     "F64": np.dtype(np.float64),
     "F32": np.dtype(np.float32),
     "F16": np.dtype(np.float16),
@@ -46,7 +48,8 @@ class TensorInfo:
 
 
 class SafetensorsFile:
-    """The tensors of one file. Arrays are views of a private mapping: they live as long as they are held.
+    """The tensors of one file. Arrays are views of a private mapping: they live as long as they
+    are held.
 
     Raises CheckpointFormatError if the file is another format, damaged or cut short.
     """
@@ -80,17 +83,20 @@ class SafetensorsFile:
     def _header_length(self, start: bytes) -> int:
         if start[:4] == b"GGUF":
             raise CheckpointFormatError(
-                f"{self.path} is a GGUF file (llama.cpp); give the Hugging Face folder with config.json"
+                f"{self.path} is a GGUF file (llama.cpp);"
+                " give the Hugging Face folder with config.json"
             )
         length = int.from_bytes(start, "little")
         # A header of 128 + 256·n bytes starts with a pickle's first byte, and is none.
         if start[:2] == b"PK" or (start[:1] == b"\x80" and length > self.size):
             raise CheckpointFormatError(
-                f"{self.path} is a PyTorch pickle or archive, not safetensors; download model.safetensors"
+                f"{self.path} is a PyTorch pickle or archive, not safetensors;"
+                " download model.safetensors"
             )
         if len(start) < 8 or length > min(self.size - 8, _MAX_HEADER):
             raise CheckpointFormatError(
-                f"{self.path}: not a safetensors file, or cut short ({self.size} bytes, header says {length})"
+                f"{self.path}: not a safetensors file, or cut short"
+                f" ({self.size} bytes, header says {length})"
             )
         return length
 
@@ -107,8 +113,8 @@ class SafetensorsFile:
     def _check(self, name: str, info: TensorInfo) -> None:
         if info.end > self.size:
             raise CheckpointFormatError(
-                f"{self.path} is cut short: {name} ends at byte {info.end}, the file has {self.size};"
-                " download it again"
+                f"{self.path} is cut short: {name} ends at byte {info.end},"
+                f" the file has {self.size}; download it again"
             )
         if info.dtype not in _DTYPES:
             raise TensorError(f"{self.path}: {name} has dtype {info.dtype}, which is not supported")

@@ -1,4 +1,6 @@
-"""The raw tensor names and shapes of a HunyuanOCR checkpoint (714 in the released one, lm_head included). No torch."""
+"""The raw tensor names and shapes of a HunyuanOCR checkpoint (714 in the released one, lm_head
+included). No torch.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from fallback.dims import Dims, TextDims, VisionDims
 
 
 def tensor_shapes(dims: Dims) -> dict[str, tuple[int, ...]]:
-    """Every tensor a checkpoint of these sizes must hold, by raw name (lm_head.weight only where it is not tied)."""
+    """Every tensor a checkpoint of these sizes must hold, by raw name (lm_head.weight only where
+    it is not tied).
+    """
     shapes = dict(_vision_shapes(dims.vision, dims.text.hidden))
     shapes.update(_text_shapes(dims.text))
     return shapes

@@ -84,8 +84,8 @@ class TorchEngine:
     def open(
         cls, model: str | Path | Checkpoint, precision: str = "auto", threads: int | None = None
     ) -> TorchEngine:
-        """Opens a checkpoint folder in a precision: auto, fp32, bf16, int8 or int4; or the files that
-        `fallback.torchscript` wrote (either file, or their folder), which are fp32.
+        """Opens a checkpoint folder in a precision: auto, fp32, bf16, int8 or int4; or the files
+        that `fallback.torchscript` wrote (either file, or their folder), which are fp32.
 
         Raises a CheckpointError for the folder, EngineUnavailableError for an unknown precision,
         PackagedModelError for a file of another torch version.
@@ -128,9 +128,7 @@ class TorchEngine:
         self._check_graph(graph)
 
     @torch.inference_mode()
-    def run(
-        self, graph: str, inputs: Mapping[str, np.ndarray | HostArray]
-    ) -> dict[str, HostArray]:
+    def run(self, graph: str, inputs: Mapping[str, np.ndarray | HostArray]) -> dict[str, HostArray]:
         """Runs `vision` or `llm` with the contract's inputs; outputs are the caller's to keep."""
         self._check_graph(graph)
         layers = range(self._text.layers)

@@ -1,8 +1,8 @@
 """The two graphs as TorchScript or torch.export files that load without our model classes.
 
-TorchScript keeps the control flow (layers, sequences) by scripting; torch.export traces the blocked form with
-free sizes. Each file carries its own description, is compared with the model that it was made
-from after it is written, and is removed if it differs.
+TorchScript keeps the control flow (layers, sequences) by scripting; torch.export traces the
+blocked form with free sizes. Each file carries its own description, is compared with the model
+that it was made from after it is written, and is removed if it differs.
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ def export_torch(
     contract_digest: str = "",
     say: Callable[[str], None] = log.info,
 ) -> dict[str, dict[str, Any]]:
-    """Writes vision and llm of a checkpoint in float32; graph -> {"file": name, "max_abs": figure}.
+    """Writes vision and llm of a checkpoint in float32; graph -> {"file": name, "max_abs":
+    figure}.
 
-    format: "torchscript" or "torch-export". Raises PackagedModelError for a file whose answers differ
-    from the model's by more than BOUND (the file is removed) or for an unknown format.
+    format: "torchscript" or "torch-export". Raises PackagedModelError for a file whose answers
+    differ from the model's by more than BOUND (the file is removed) or for an unknown format.
     """
     if format not in SUFFIXES:
         raise PackagedModelError(f"format {format!r}: one of {', '.join(SUFFIXES)}")
@@ -100,8 +101,8 @@ def find_packaged(model: str | Path) -> tuple[Path, Path] | None:
 def open_packaged(vision: Path, llm: Path) -> Packaged:
     """Opens two files that `export_torch` wrote.
 
-    Raises PackagedModelError for another torch version or another format, CheckpointNotFoundError for a
-    missing file.
+    Raises PackagedModelError for another torch version or another format, CheckpointNotFoundError
+    for a missing file.
     """
     metas = [_read_meta(path) for path in (vision, llm)]
     if metas[0]["config"] != metas[1]["config"]:
@@ -141,7 +142,7 @@ def _export(module: nn.Module, sample: tuple[Any, ...]) -> torch.export.Exported
         fourth = 4 * torch.export.Dim("blocks", min=2)  # N: whole merge blocks; one would be fixed
         shapes: Any = ({0: fourth}, {0: fourth}, {1: fourth})
     else:
-        past = [{0: free, 1: free}] * len(module.layers)
+        past = [{0: free, 1: free}] * len(sample[-1])
         row, square = {0: free, 1: free}, {0: free, 1: free, 2: free}
         shapes = (row, row, row, {0: free, 2: free}, square, square, past, past)
     return torch.export.export(
@@ -152,12 +153,16 @@ def _export(module: nn.Module, sample: tuple[Any, ...]) -> torch.export.Exported
 def _load(path: Path) -> Callable[..., Any]:
     with _quiet():
         if path.suffix == SUFFIXES["torchscript"]:
-            return torch.jit.load(str(path), map_location="cpu").eval()
-        return torch.export.load(str(path)).module()
+            loaded: Callable[..., Any] = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
+        else:
+            loaded = torch.export.load(str(path)).module()
+        return loaded
 
 
 def _read_meta(path: Path) -> dict[str, Any]:
-    """The description inside a file, read before torch tries to run what may be of another version."""
+    """The description inside a file, read before torch tries to run what may be of another
+    version.
+    """
     if not path.is_file():
         raise CheckpointNotFoundError(f"{path} is missing; write both files with hyocr export")
     try:

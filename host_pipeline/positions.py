@@ -1,8 +1,10 @@
-"""Where tokens and patches are: position rows, rotary factors and the vision position table, in numpy.
+"""Where tokens and patches are: position rows, rotary factors and the vision position table, in
+numpy.
 
-The public implementations disagree on two pieces (sections of the rotary embedding, interpolation of the table), so
-both are computed here, on the host, and enter the graphs as inputs: no choice forces a recompile.
-Axes: T tokens, D head size, E vision hidden; the four position rows are p (order), w (column), h (row), t (image).
+The public implementations disagree on two pieces (sections of the rotary embedding, interpolation
+of the table), so both are computed here, on the host, and enter the graphs as inputs: no choice
+forces a recompile. Axes: T tokens, D head size, E vision hidden; the four position rows are p
+(order), w (column), h (row), t (image).
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ TABLE_MODES: tuple[TableMode, ...] = ("scale", "size")
 def block_order(grid_h: int, grid_w: int, merge: int = 2) -> np.ndarray:
     """Row-major patch indices in merge×merge-block order, (grid_h·grid_w,) int64.
 
-    In this order each merged token's patches are neighbours, so the merging convolution is one matrix product and
-    the vision graph needs no grid. Raises ValueError if a side is not a multiple of merge.
+    In this order each merged token's patches are neighbours, so the merging convolution is one
+    matrix product and the vision graph needs no grid. Raises ValueError if a side is not a
+    multiple of merge.
     """
     if grid_h % merge or grid_w % merge:
         raise ValueError(f"grid {grid_h}×{grid_w} is not a multiple of {merge} on both sides")
@@ -41,9 +44,10 @@ def interpolate_positions(
 ) -> np.ndarray:
     """The learned table stretched over a page's grid, (grid_h·grid_w, E) float32, row-major.
 
-    table (edge² + 1, E): row 0 belongs to no patch and is dropped. Bilinear, pixel centres (align_corners off).
-    mode "scale": sampled with the ratio (n + 0.1) / edge, as the model was trained; "size": with n / edge, as
-    transformers ≥ 5.13 does. Both are what torch's interpolate computes, in float32 like it.
+    table (edge² + 1, E): row 0 belongs to no patch and is dropped. Bilinear, pixel centres
+    (align_corners off). mode "scale": sampled with the ratio (n + 0.1) / edge, as the model was
+    trained; "size": with n / edge, as transformers ≥ 5.13 does. Both are what torch's interpolate
+    computes, in float32 like it.
     """
     edge = _table_edge(table)
     grid = np.asarray(table[1:], np.float32).reshape(edge, edge, -1)
@@ -60,9 +64,10 @@ def position_ids(
 ) -> np.ndarray:
     """The four position rows p, w, h, t of `length` tokens, (4, length) int64.
 
-    images: (first, grid_h, grid_w) each, in order; `first` is the index of the image's begin slot. Text, begin and end
-    slots carry their own index on every row; the slots between carry column, row and the image's ordinal.
-    start: index of the first token, so that decoded tokens simply continue (rope delta 0).
+    images: (first, grid_h, grid_w) each, in order; `first` is the index of the image's begin
+    slot. Text, begin and end slots carry their own index on every row; the slots between carry
+    column, row and the image's ordinal. start: index of the first token, so that decoded tokens
+    simply continue (rope delta 0).
     """
     rows = np.tile(np.arange(start, start + length, dtype=np.int64), (4, 1))
     for ordinal, (first, grid_h, grid_w) in enumerate(images):
@@ -70,7 +75,8 @@ def position_ids(
         slots = slice(first + 1 - start, first + 1 - start + height * width)
         if slots.start < 0 or slots.stop > length:
             raise ValueError(
-                f"image {ordinal} takes tokens {first}..{first + height * width + 1}, outside {length} tokens"
+                f"image {ordinal} takes tokens {first}..{first + height * width + 1},"
+                f" outside {length} tokens"
             )
         rows[1, slots] = np.tile(np.arange(width), height)
         rows[2, slots] = np.repeat(np.arange(height), width)
@@ -93,10 +99,11 @@ def rotary(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rotary factors cos, sin, (T, D) float32 each.
 
-    position_rows (4, T); frequencies (D/2,) float32; sections: frequencies per row, summing to D/2.
-    layout "train": frequency j follows the row whose section holds j, both halves alike (the training code);
-    "hf5": the doubled sections run over the D duplicated frequencies (transformers 5.13 to 5.24), not a rotation on image
-    tokens; "rope1d": every frequency follows p.
+    position_rows (4, T); frequencies (D/2,) float32; sections: frequencies per row, summing to
+    D/2. layout "train": frequency j follows the row whose section holds j, both halves alike (the
+    training code); "hf5": the doubled sections run over the D duplicated frequencies
+    (transformers 5.13 to 5.24), not a rotation on image tokens; "rope1d": every frequency follows
+    p.
     """
     half = len(frequencies)
     if len(sections) != len(position_rows) or sum(sections) != half:
@@ -111,7 +118,7 @@ def rotary(
         axis = np.zeros(2 * half, np.int64)
     else:
         raise ValueError(f"rope layout {layout!r}: one of {', '.join(ROPE_LAYOUTS)}")
-    # The product is rounded to float32 first, as the reference does: at position 10,000 the difference is visible.
+    # The product is rounded to float32 first, as the reference does: at position 10,000 it shows.
     angles = position_rows[axis].T.astype(np.float32) * duplicated
     exact = angles.astype(np.float64)
     return np.cos(exact).astype(np.float32), np.sin(exact).astype(np.float32)

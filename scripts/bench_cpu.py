@@ -111,7 +111,17 @@ def run_llama(binary: Path, model: Path, mmproj: Path, threads: int) -> dict[str
         pixels = np.random.default_rng(0).integers(0, 255, (480, 640, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(page)
         command = [str(binary), "-m", str(model), "--mmproj", str(mmproj), "--image", str(page)]
-        options = ["-p", "OCR", "-n", str(ANSWER), "-t", str(threads), "--temp", "0", "--ignore-eos"]
+        options = [
+            "-p",
+            "OCR",
+            "-n",
+            str(ANSWER),
+            "-t",
+            str(threads),
+            "--temp",
+            "0",
+            "--ignore-eos",
+        ]
         done = subprocess.run(
             [*command, *options], capture_output=True, text=True, timeout=1800, check=True
         )

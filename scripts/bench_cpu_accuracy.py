@@ -64,8 +64,9 @@ def _content(engine: TorchEngine, tables: HostTables) -> np.ndarray:
 def _decode(
     engine: TorchEngine, tables: HostTables, content: np.ndarray, forced: Sequence[int] | None
 ) -> tuple[list[int], np.ndarray]:
-    """The greedy choice at each of TOKENS places, and the first logits; `forced` is fed instead of the
-    choice, so that one different token does not change all later ones."""
+    """The greedy choice at each of TOKENS places, and the first logits; `forced` is fed instead
+    of the choice, so that one different token does not change all later ones.
+    """
     text = tables.checkpoint.dims.text
     width = GRID[1] // 2
     lines = content.reshape(-1, width, content.shape[-1])

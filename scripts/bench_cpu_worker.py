@@ -3,8 +3,9 @@
     python -m scripts.bench_cpu_worker ours int8 FOLDER THREADS
     python -m scripts.bench_cpu_worker transformers bfloat16 FOLDER THREADS
 
-Each line of stdin is a measurement (vision, prefill, decode N, memory); each answer is one JSON line of
-seconds. Being resident, engines can be measured in turns, so that a busy machine slows all alike.
+Each line of stdin is a measurement (vision, prefill, decode N, memory); each answer is one JSON
+line of seconds. Being resident, engines can be measured in turns, so that a busy machine slows
+all alike.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Tiny matrices are slower on two threads, and a loaded machine then waits for the slower one."""
+    """Tiny matrices are slower on two threads, and a loaded machine then waits for the slower
+    one.
+    """
     import torch
 
     before = torch.get_num_threads()
@@ -53,7 +55,8 @@ def one_layer_graphs(
 ) -> tuple[Path, Path]:
     """A checkpoint with one layer in each tower, and its float32 ONNX graphs.
 
-    Tracing takes a while, so the graphs stay in pytest's cache until a source that makes them changes.
+    Tracing takes a while, so the graphs stay in pytest's cache until a source that makes them
+    changes.
     """
     from ascend.build.trace import trace
     from atc_configs.contract import dims_of_config, load_contract

@@ -65,7 +65,9 @@ def use_training_maths(model: Any) -> None:
 
 @dataclass(frozen=True)
 class Prompt:
-    """One page and its instruction as token ids; patches (N, P) are row-major, as processors emit."""
+    """One page and its instruction as token ids; patches (N, P) are row-major, as processors
+    emit.
+    """
 
     ids: list[int]
     first: int
@@ -77,7 +79,9 @@ class Prompt:
         return [(self.first, *self.grid)]
 
 
-def make_prompt(tables: HostTables, grid: tuple[int, int], text: Sequence[int], seed: int) -> Prompt:
+def make_prompt(
+    tables: HostTables, grid: tuple[int, int], text: Sequence[int], seed: int
+) -> Prompt:
     tokens = tables.checkpoint.dims.tokens
     slots = [tokens.image] * image_tokens(*grid)
     ids = [tokens.bos, tokens.eod, tokens.image_start, *slots, tokens.image_end, *text]
@@ -135,7 +139,9 @@ def greedy(
     profile: Profile,
     chunk: int | None = None,
 ) -> tuple[list[int], np.ndarray]:
-    """`count` greedy tokens and the logits (count, V) that chose them, prefilling `chunk` at a time."""
+    """`count` greedy tokens and the logits (count, V) that chose them, prefilling `chunk` at a
+    time.
+    """
     length = len(inputs.embeds)
     chunk = chunk or length
     with_room = engine.kv_cache(1, length + count)
@@ -147,7 +153,9 @@ def greedy(
     tokens, seen = [int(logits[0, 0].argmax())], [logits[0, 0]]
     while len(tokens) < count:
         position = position_ids(1, start=length + len(tokens) - 1)
-        step = (x[None] for x in (tables.embed_rows(tokens[-1:]), *rotate(tables, position, profile)))
+        step = (
+            x[None] for x in (tables.embed_rows(tokens[-1:]), *rotate(tables, position, profile))
+        )
         logits = engine.extend(with_room, 0, [1], *step, [[0]])
         tokens.append(int(logits[0, 0].argmax()))
         seen.append(logits[0, 0])

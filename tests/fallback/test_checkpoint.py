@@ -93,7 +93,7 @@ def test_shards_with_an_index_and_the_doubled_vision_prefix(folder: Path) -> Non
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     assert set(Checkpoint(folder).names()) == set(tensor_shapes(TINY))
     (folder / "b.safetensors").unlink()
-    with pytest.raises(CheckpointNotFoundError, match="b.safetensors: no such file"):
+    with pytest.raises(CheckpointNotFoundError, match=r"b\.safetensors: no such file"):
         Checkpoint(folder)
 
 

@@ -66,7 +66,7 @@ def test_a_wrong_call_says_what_the_graph_wants(engine: OrtEngine, feeds: dict, 
 
 
 def test_unknown_and_closed_graphs_are_named(engine: OrtEngine) -> None:
-    with pytest.raises(GraphInputError, match="no graph 'shear' is open \\(open: scale\\)"):
+    with pytest.raises(GraphInputError, match=r"no graph 'shear' is open \(open: scale\)"):
         engine.gears("shear")
     engine.close()
     engine.close()
@@ -95,5 +95,5 @@ def test_rows_of_a_host_array_are_views_and_numpy_is_a_copy() -> None:
     assert array.values[:, 0].tolist() == [0, 0, 1, 0]
     array.copy_rows(0, array, 2, 1)
     assert array.values[:, 0].tolist() == [1, 0, 1, 0]
-    with pytest.raises(ValueError, match="rows 3..4 are outside an array of 4 rows"):
+    with pytest.raises(ValueError, match=r"rows 3\.\.4 are outside an array of 4 rows"):
         array.write(3, np.ones((2, 2)))

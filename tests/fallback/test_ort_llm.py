@@ -48,7 +48,9 @@ def test_several_slots_draft_rows_and_a_truncation(
         b, q = len(counts), max(counts)
         angles = rng.standard_normal((b, q, 16), np.float32)
         step = rng.standard_normal((b, q, 64), np.float32), np.cos(angles), np.sin(angles)
-        got = [e.extend(c, first, counts, *step, select) for e, c in zip(engines, caches, strict=True)]
+        got = [
+            e.extend(c, first, counts, *step, select) for e, c in zip(engines, caches, strict=True)
+        ]
         used = [b for b in range(len(counts)) if counts[b]]
         np.testing.assert_allclose(got[1][used], got[0][used], atol=1e-4)
         assert got[1].shape == got[0].shape

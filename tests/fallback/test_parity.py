@@ -25,7 +25,12 @@ from tests.fallback.reference import (
 
 BOUND = 1e-4  # max |Δ| in float32; measured 1e-5 and less
 TEXT = (72, 105, 33, 259)  # "Hi!" and the end of the user's turn
-GRIDS = ((12, 18), (18, 12), (4, 40), (32, 32))  # landscape, portrait, a strip, the table's own size
+GRIDS = (
+    (12, 18),
+    (18, 12),
+    (4, 40),
+    (32, 32),
+)  # landscape, portrait, a strip, the table's own size
 
 
 @pytest.fixture(scope="module")

@@ -109,7 +109,9 @@ def test_the_graph_by_its_contract_is_the_same_step(engine: TorchEngine) -> None
     got = engine.run("llm", inputs)
     np.testing.assert_allclose(got["logits"].numpy(), want, atol=1e-4)
     np.testing.assert_allclose(got["new_value.1"].numpy()[0], cache.values[1, 0, :3], atol=1e-4)
-    with pytest.raises(GraphInputError, match=r"llm: missing inputs \['cos'\], unknown inputs \[\]"):
+    with pytest.raises(
+        GraphInputError, match=r"llm: missing inputs \['cos'\], unknown inputs \[\]"
+    ):
         engine.run("llm", {name: value for name, value in inputs.items() if name != "cos"})
 
 
@@ -166,7 +168,7 @@ def test_an_untied_head_is_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda e, c: e.extend(c, 0, [9], *rows(0, 1, 9), [[8]]), "0 [+] 9 rows exceed the cache's 8"),
+        (lambda e, c: e.extend(c, 0, [9], *rows(0, 1, 9), [[8]]), "9 rows exceed the cache's 8"),
         (lambda e, c: e.extend(c, 2, [1], *rows(0, 1, 1), [[0]]), "slots 2..2: the cache has 2"),
         (lambda e, c: e.extend(c, 0, [2], *rows(0, 1, 1), [[0]]), r"counts \[2\] do not fit"),
         (lambda e, c: e.extend(c, 0, [1], *rows(0, 1, 1), [[1]]), "the chunk has 1 rows"),

@@ -1,4 +1,6 @@
-"""Packaged graphs: they load without our code, answer as the model does, and refuse what they cannot be."""
+"""Packaged graphs: they load without our code, answer as the model does, and refuse what they
+cannot be.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +136,7 @@ def test_files_of_different_models_foreign_and_missing_ones(copied: Path) -> Non
     with pytest.raises(PackagedModelError, match="was not written by hyocr export"):
         TorchEngine.open(copied)
     (copied / "vision.pt").unlink()
-    with pytest.raises(CheckpointNotFoundError, match="vision.pt is missing"):
+    with pytest.raises(CheckpointNotFoundError, match=r"vision\.pt is missing"):
         TorchEngine.open(copied)
 
 
@@ -142,7 +144,9 @@ def test_a_file_that_answers_differently_is_not_left_behind(
     tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torchscript, "BOUND", -1.0)  # nothing is near enough now
-    with pytest.raises(PackagedModelError, match=r"vision.pt differs from the model by .* not written"):
+    with pytest.raises(
+        PackagedModelError, match=r"vision.pt differs from the model by .* not written"
+    ):
         export_torch(tiny, tmp_path, "torchscript")
     assert not list(tmp_path.iterdir())
     with pytest.raises(PackagedModelError, match="format 'onnx': one of torchscript, torch-export"):

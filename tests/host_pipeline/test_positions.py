@@ -52,7 +52,7 @@ def test_rows_of_two_images_carry_column_row_and_ordinal() -> None:
     for slot in (0, first, first + 7, second, length - 1):  # text, begin, end: sequential
         assert [p[slot], w[slot], h[slot], t[slot]] == [slot] * 4
     assert position_ids(2, start=40).tolist() == [[40, 41]] * 4
-    with pytest.raises(ValueError, match="image 0 takes tokens 2..9, outside 8 tokens"):
+    with pytest.raises(ValueError, match=r"image 0 takes tokens 2\.\.9, outside 8 tokens"):
         position_ids(8, [(2, 4, 4)])
 
 
