@@ -25,10 +25,11 @@ _LIMITS = {"text": 0, "spotting": 10, "fields": 10}
 
 
 def layout_for(canvas: tuple[int, int], task: str) -> Layout:
-    """The world's layout on a canvas: up to 3 lines on the slip, 3 to 8 on the large page."""
-    small = canvas[0] < 200
+    """The world's layout on a canvas: 1 to 3 lines on the slip, 2 to 5 short ones on the card."""
     labelled = 1.0 if task == "fields" else 0.5
-    return Layout(canvas, 1 if small else 3, 3 if small else 8, labelled, 0.3 if small else 0.2)
+    if canvas[0] < 200:
+        return Layout(canvas, 1, 3, labelled)
+    return Layout(canvas, 2, 5, labelled, widest=340)
 
 
 def draw_tests(
@@ -43,7 +44,7 @@ def draw_tests(
     return tests
 
 
-def _split(steps: list[Step]) -> tuple[list[str], str]:
+def split_sample(steps: list[Step]) -> tuple[list[str], str]:
     """Prompt pieces up to the user token, and the answer's text without its end token."""
     cut = next(index for index, step in enumerate(steps) if step.learned)
     return [step.text for step in steps[:cut]], "".join(step.text for step in steps[cut:-1])
@@ -60,7 +61,7 @@ def score_pages(
     table, tokenizer = vocabulary.token_ids(), vocabulary.build_tokenizer()
     by_length: defaultdict[int, list[tuple[DrawnPage, list[str], str]]] = defaultdict(list)
     for page, steps in tests:
-        prompt, answer = _split(steps)
+        prompt, answer = split_sample(steps)
         by_length[len(prompt)].append((page, prompt, answer))
     score, add = Score(), {"text": "add_text", "spotting": "add_spotting", "fields": "add_fields"}
     for group in by_length.values():

@@ -73,6 +73,7 @@ class Layout:
     max_lines: int = 3
     labelled: float = 0.5
     fill: float = 0.3  # least width of a free line, as a share of the room
+    widest: int = 10_000  # most pixels of a line
     bars: float = 0.0  # share of pages that leave letterbox bars on the right or below
     keep: int = 0  # cells to show: those with ink and random others; 0 shows the whole window
 
@@ -254,7 +255,7 @@ def _write_lines(
     for y in _offsets(rng, count, height):
         pen.change()
         x = margin if margin is not None else rng.randint(0, width // 3)
-        wording = _word_line(rng, layout, keys, width - 2 - x, pen)
+        wording = _word_line(rng, layout, keys, min(layout.widest, width - 2 - x), pen)
         line = pen.write(wording, x, y) if wording else None
         if line is not None:
             lines.append(line)

@@ -23,10 +23,10 @@ class Phase:
     mixes: tuple[Mix, ...]
 
     def learning_rate(self, elapsed: float, step: int) -> float:
-        """Cosine from rate to last_rate, after a warm-up of 50 steps of the process."""
+        """Cosine from rate to last_rate, after a warm-up of 10 steps of the process."""
         share = min(1.0, elapsed / self.seconds)
         cosine = 0.5 * (1 + math.cos(math.pi * share))
-        return (self.last_rate + (self.rate - self.last_rate) * cosine) * min(1.0, (step + 1) / 50)
+        return (self.last_rate + (self.rate - self.last_rate) * cosine) * min(1.0, (step + 1) / 10)
 
 
 def _mix(entry: dict[str, Any]) -> Mix:

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import vocabulary, world
-from .position_table import interpolate
 from .pages import CELL
+from .position_table import interpolate
 from .samples import SLOTS
 
 GRID_ROWS, GRID_COLUMNS = 30, 40  # patches of the largest canvas

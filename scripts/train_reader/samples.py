@@ -132,7 +132,9 @@ def answer_fields(keys: list[str], page: DrawnPage, grid: Grid) -> list[Step]:
         start = len(line.text) - len(line.value)
         spots = _spots(line, grid)
         steps.append(Step(vocabulary.JSON_COMMA if steps else vocabulary.JSON_OPEN))
-        steps += [Step(c, spot) for c, spot in zip(key, spots, strict=False)]
+        # The first letter is copied from the prompt; only then is there a place to look at.
+        steps.append(Step(key[0]))
+        steps += [Step(c, spot) for c, spot in zip(key[1:], spots[1:], strict=False)]
         steps.append(Step(vocabulary.JSON_COLON, spots[start - 1]))
         steps += [Step(c, spot) for c, spot in zip(line.value, spots[start:], strict=True)]
     return [*steps, Step(vocabulary.JSON_CLOSE)]
@@ -151,7 +153,7 @@ def word_sample(rng: random.Random, page: DrawnPage, task: str, grid: Grid) -> l
     if task == "fields" and not page.fields:
         task = "text"
     if task == "fields":
-        keys = rng.sample(list(page.fields), min(len(page.fields), rng.randint(1, 3)))
+        keys = rng.sample(list(page.fields), min(len(page.fields), rng.choice((1, 1, 2, 3))))
         prompt, answer = ask_fields(keys), answer_fields(keys, page, grid)
     elif task == "spotting":
         prompt, answer = [SPOTTING_HUNYUAN], answer_spotting(page, grid)

@@ -2,10 +2,8 @@
 
 import numpy as np
 
-from scripts.train_reader.pages import DrawnPage, Line, Mark
-from scripts.train_reader.samples import Grid
+from scripts.train_reader.pages import DrawnPage, Line, Mark, all_cells
 
-GRID = Grid(rows=3, columns=10, canvas_rows=3, canvas_columns=10, row=0, column=0)
 _ADVANCE, _PITCH = 12, 32
 
 
@@ -13,7 +11,8 @@ def made_page(*texts: str) -> DrawnPage:
     """A blank 96x320 page that claims to hold `texts`; `key：value` and `key: value` are fields."""
     lines = tuple(_line(text, index) for index, text in enumerate(texts))
     pixels = np.full((96, 320, 3), 255, np.uint8)
-    return DrawnPage(pixels, lines, {line.key: line.value for line in lines if line.key})
+    fields = {line.key: line.value for line in lines if line.key}
+    return DrawnPage(pixels, lines, fields, all_cells((96, 320)))
 
 
 def _line(text: str, index: int) -> Line:

@@ -7,8 +7,7 @@ from tokenizers import Tokenizer
 
 from host_pipeline.tasks import TASKS
 from scripts.train_reader import samples, vocabulary
-from scripts.train_reader.pages import DrawnPage, Line, Mark
-from tests.reader.made_pages import GRID, made_page
+from tests.reader.made_pages import made_page
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,7 @@ def test_the_fields_prompt_is_the_products(tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize("task", ["text", "spotting", "fields"])
 def test_trained_ids_are_what_the_tokenizer_gives(task: str, tokenizer: Tokenizer) -> None:
     page = made_page("姓名：王芳", "Total: $12.50")
-    steps = samples.word_sample(random.Random(3), page, task, GRID)
+    steps = samples.word_sample(random.Random(3), page, task, samples.whole_grid(page))
     answer = [step.text for step in steps if step.learned][:-1]
     ids = [vocabulary.token_ids()[text] for text in answer]
     assert ids == tokenizer.encode("".join(answer), add_special_tokens=False).ids
@@ -61,7 +60,6 @@ def test_coordinates_round_to_steps_and_stay_in_range() -> None:
 
 
 def test_a_page_without_labels_is_asked_for_its_text() -> None:
-    mark = Mark("A", 6.0, 0, 12)
-    page = DrawnPage(made_page("A").pixels, (Line("A", (0, 2, 12, 20), 14.0, (mark,)),))
-    steps = samples.word_sample(random.Random(1), page, "fields", GRID)
+    page = made_page("AB 12")
+    steps = samples.word_sample(random.Random(1), page, "fields", samples.whole_grid(page))
     assert steps[0].text == TASKS["structured_parse"].instruction
