@@ -37,6 +37,8 @@ def keep_float32(model: onnx.ModelProto, names: Iterable[str]) -> None:
             narrow = _widen_outputs(copy, half, wide)
             nodes += [copy, *narrow]
         else:
+            if node.op_type == "Cast" and node.input[0] in wide and _casts_to_float32(node):
+                copy.input[0] = wide[node.input[0]]
             nodes.append(copy)
     del model.graph.node[:]
     model.graph.node.extend(nodes)
@@ -59,6 +61,12 @@ def widen(model: onnx.ModelProto) -> None:
         for attribute in node.attribute:
             if node.op_type == "Cast" and attribute.name == "to" and attribute.i == half:
                 attribute.i = single
+
+
+def _casts_to_float32(node: onnx.NodeProto) -> bool:
+    import onnx
+
+    return any(a.name == "to" and a.i == onnx.TensorProto.FLOAT for a in node.attribute)
 
 
 def _half_values(model: onnx.ModelProto) -> set[str]:

@@ -82,8 +82,8 @@ def test_the_printed_command_survives_a_shell(tmp_path):
 
 def test_success_hands_on_every_line(compiler, tmp_path):
     lines: list[str] = []
-    atc.run_atc(compiler, atc.atc_arguments(SPEC, _onnx(tmp_path / "m.onnx"), tmp_path / "m", P3), tmp_path,
-            lines.append)  # fmt: skip
+    arguments = atc.atc_arguments(SPEC, _onnx(tmp_path / "m.onnx"), tmp_path / "m", P3)
+    atc.run_atc(compiler, arguments, tmp_path, lines.append)
     assert (tmp_path / "m.om").is_file()
     assert lines[0] == "atc: ATC start working now, please wait for a moment."
     assert lines[-1] == "atc: ATC run success, welcome to the next use."

@@ -34,13 +34,15 @@ print(json.dumps({"seconds": time.monotonic() - started, "peak_bytes": peak}))
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_the_released_shape_exports_within_memory_and_lints_clean(tmp_path, record_property):
+    import torch
+
     from fallback.dims import FULL
     from scripts.make_checkpoint import write_checkpoint
 
     disk = os.statvfs(tmp_path)
     if disk.f_bavail * disk.f_frsize < FREE_DISK:
         pytest.skip("8 GiB of disk are needed")
-    write_checkpoint(tmp_path / "full", FULL, seed=0, dtype="bfloat16")
+    write_checkpoint(tmp_path / "full", FULL, seed=0, dtype=torch.bfloat16)
     out = tmp_path / "export"
     arguments = [str(tmp_path / "full"), str(out), json.dumps(PARITY_GEARS)]
     shown = subprocess.run(
