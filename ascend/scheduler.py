@@ -191,10 +191,10 @@ class Scheduler:
         for ticket in tickets:
             tokens[_slot_of(ticket) - first] = ticket.generation.inputs(max_draft)
         counts = [len(ids) for ids in tokens]
-        with shared_span("embed", tickets):
+        records = [ticket.record for ticket in tickets]
+        with together(records), span("embed"):
             embeds, cos, sin = self._rows(tokens, cache.lengths[first : first + batch])
         select = [_wanted(count, max(counts)) for count in counts]
-        records = [ticket.record for ticket in tickets]
         with together(records), span("decode_step"):
             logits = self._engine.extend(cache, first, counts, embeds, cos, sin, select)
         self._steps, self._stepped = self._steps + 1, self._stepped + len(tickets)

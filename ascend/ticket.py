@@ -6,7 +6,6 @@ Axes: S prompt tokens, n text tokens, C hidden, D head size.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from ascend.engines import Array
 from ascend.generate import Generation
-from profiling.spans import current, span, together
+from profiling.spans import Recording, current
 
 
 class TokenInputs(Protocol):

@@ -5,7 +5,6 @@ page -> canvas -> patches -> vision -> prompt rows -> chunked prefill -> decode 
 
 from __future__ import annotations
 
-import contextvars
 import dataclasses
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -41,7 +40,7 @@ from host_pipeline.result import Model, Notice, Result
 from host_pipeline.tasks import TASKS, Task
 from host_pipeline.tasks import task as task_named
 from host_pipeline.views import View, Views, fixed_view, hugging_views, native_view
-from profiling.spans import recording, span
+from profiling.spans import Recording, recording, span, together
 
 # Where the engine has no gears. Cache rows of one sequence: a page of 4608 patches and a long
 # answer; prompt tokens of one prefill step; draft tokens of one step, as the gear (1, 8, S).
@@ -56,15 +55,15 @@ _PLAIN_TASK = "structured_parse"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Reading:
-    """One page being read: what was asked, and the context that records its spans (its own, because
-    an iterator may be resumed by another thread)."""
+    """One page being read: what was asked, and where its spans are recorded. The recording is open
+    only while something runs: an iterator may be resumed by another thread, or never."""
 
     page: Page
     task: Task
     request: ReadRequest
     options: ReadOptions
     live: bool
-    context: contextvars.Context
+    record: Recording
 
 
 class HunyuanOCR:
@@ -137,19 +136,16 @@ class HunyuanOCR:
         task = _known_task(request.task)
         options = ReadOptions.of(request.options, task, self._files)
         instruction = task.instruction_for(_keys(task, request))
-        reading = _Reading(page, task, request, options, live, contextvars.copy_context())
-        recorder = recording()
-        record = reading.context.run(recorder.__enter__)
-        try:
-            views = reading.context.run(self._views, reading)
-            notices = [*page.notices, *views.notices]
-            spoken = yield from self._ask(reading, views, instruction)
-            if options.retry and task.form in TEXT_FORMS and _all_boxes(spoken):
-                notices.append(_retry_notice(spoken))
-                spoken = yield from self._ask(reading, views, task_named(_PLAIN_TASK).instruction)
-            result = reading.context.run(self._result, reading, spoken, notices)
-        finally:
-            reading.context.run(recorder.__exit__, None, None, None)
+        with recording() as record:
+            reading = _Reading(page, task, request, options, live, record)
+            views = self._views(reading)
+        notices = [*page.notices, *views.notices]
+        spoken = yield from self._ask(reading, views, instruction)
+        if options.retry and task.form in TEXT_FORMS and _all_boxes(spoken):
+            notices.append(_retry_notice(spoken))
+            spoken = yield from self._ask(reading, views, task_named(_PLAIN_TASK).instruction)
+        with together([record]):
+            result = self._result(reading, spoken, notices)
         yield dataclasses.replace(result, timings_ms=record.timings_ms())
 
     def _views(self, reading: _Reading) -> Views:
@@ -210,7 +206,7 @@ class HunyuanOCR:
             lambda: self._inputs.prompt_rows(prompt, view.canvas),
             reading.request.cancelled,
             reading.request.deadline,
-            context=reading.context,
+            record=reading.record,
         )
 
     def _follow(self, reading: _Reading, ticket: Ticket) -> Generator[str, None, SpokenText]:
