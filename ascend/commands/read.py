@@ -6,16 +6,18 @@ import argparse
 import glob
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from tqdm import tqdm
 
 from ascend.api import OCR, PageFailure
-from ascend.errors import UsageError, describe
+from ascend.errors import Cancelled, UsageError, describe
 from ascend.opening import EMBEDDED, ENGINES
 from host_pipeline.page import open_document
 from host_pipeline.render.draw import draw_page
@@ -63,18 +65,19 @@ def run(args: argparse.Namespace) -> int:
     stdin = sys.stdin.buffer.read() if "-" in sources else b""
     request = _request(args)
     failures: list[PageFailure] = []
-    done, interrupted = 0, False
+    done = 0
     opening = {
         k: v for k, v in vars(args).items() if k in ("threads", "device", "precision") and v
     }
     with ExitStack() as stack:
         ocr = stack.enter_context(OCR(args.model, args.engine, **opening))
         out = stack.enter_context(_Output(args.output))
-        request["on_text"] = _show if args.stream else None
+        stop = stack.enter_context(_stop_on_interrupt())
+        request.update(on_text=_show if args.stream else None, cancelled=stop.is_set)
 
         def results() -> Iterator[Result]:
             """Read pages; Ctrl-C ends them as their last page would, so that output is whole."""
-            nonlocal done, interrupted
+            nonlocal done
             outcomes = (
                 outcome
                 for source in sources
@@ -92,17 +95,38 @@ def run(args: argparse.Namespace) -> int:
                         _draw(args.draw, stdin, sources, outcome)
                     done += 1
                     yield outcome
-            except KeyboardInterrupt:
-                interrupted = True
+                    if stop.is_set():
+                        return
+            except Cancelled:
+                return
 
         for piece in _rendered(args.format, results(), len(sources) == 1):
             out.write(piece)
-    if interrupted:
+    if stop.is_set():
         print(f"hyocr: interrupted; {done} pages are complete", file=sys.stderr)
         return 130
     if failures:
         return 1 if done else describe(failures[0].error).exit_code
     return 0
+
+
+@contextmanager
+def _stop_on_interrupt() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; the second one interrupts as usual."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def first(*_: object) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, previous)
+
+    previous = signal.signal(signal.SIGINT, first)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def page_list(text: str) -> tuple[int, ...]:
