@@ -198,11 +198,12 @@ class Attention(nn.Module):
     Exact forms of the same thing:
 
     grouped (CPU, few rows): each kv head's slice of the cache is multiplied where it lies, as a
-    strided view. fused (CPU, many rows): past and chunk are copied together, which is little beside
-    their products, and no scores are held. blocked (export): each head's query is put into its kv head's slice of a K·D-wide row,
-    so one plain product (H·Q, K·D) × (K·D, S) reads the token-major cache without re-laying it;
-    for one token that is a 16-row tile. The chunk's own part stays grouped. The softmax is taken
-    over both parts without concatenating them: no slice by a symbolic length.
+    strided view. fused (CPU, many rows): past and chunk are copied together, which is little
+    beside their products, and no scores are held. blocked (export): each head's query is put into
+    its kv head's slice of a K·D-wide row, so one plain product (H·Q, K·D) × (K·D, S) reads the
+    token-major cache without re-laying it; for one token that is a 16-row tile. The chunk's own
+    part stays grouped. The softmax is taken over both parts without concatenating them: no slice
+    by a symbolic length.
     """
 
     def __init__(self, w: Source, prefix: str, t: TextDims, linear: MakeLinear) -> None:

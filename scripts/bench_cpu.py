@@ -167,7 +167,7 @@ def table(candidates: Sequence[Candidate], llama: dict[str, float] | None) -> st
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.py cpu", description=__doc__.splitlines()[0])
     parser.add_argument("--checkpoint", type=Path, help="default: random weights, full shape")
-    parser.add_argument("--shape", choices=("full", "tiny"), default="full")
+    parser.add_argument("--shape", choices=("full", "slice", "tiny"), default="full")
     parser.add_argument("--profiles", nargs="+", default=["int8", "int4", "bf16", "fp32"])
     parser.add_argument("--baselines", nargs="*", default=["bfloat16"], metavar="DTYPE")
     parser.add_argument("--llama", nargs=3, type=Path, metavar=("CLI", "GGUF", "MMPROJ"))

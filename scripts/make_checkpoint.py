@@ -1,6 +1,7 @@
 """Writes a random HunyuanOCR checkpoint in the Hugging Face layout, for tests and benchmarks.
 
-    python scripts/make_checkpoint.py OUT --shape tiny|full --seed N [--release 1.0|1.5] [--dtype D]
+    python scripts/make_checkpoint.py OUT --shape tiny|slice|full --seed N
+        [--release 1.0|1.5] [--dtype D]
 
 The weights mean nothing; names, shapes, companion files and special tokens are the real ones. The
 tokenizer is byte-level without merges: every text encodes, one token a byte.
@@ -12,6 +13,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +65,10 @@ TINY = Dims(
         image_newline=266,
     ),
 )
-SHAPES = {"tiny": TINY, "full": FULL}
+SLICE = replace(  # two layers of each tower at full width: its speed per layer is the full shape's
+    FULL, text=replace(FULL.text, layers=2), vision=replace(FULL.vision, layers=2)
+)
+SHAPES = {"tiny": TINY, "slice": SLICE, "full": FULL}
 
 
 def random_tensors(dims: Dims, seed: int) -> Iterator[tuple[str, Tensor]]:
@@ -278,7 +283,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--release", choices=("1.0", "1.5"), default="1.5")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"))
     args = parser.parse_args(argv)
-    dtype = args.dtype or ("bfloat16" if args.shape == "full" else "float32")
+    dtype = args.dtype or ("float32" if args.shape == "tiny" else "bfloat16")
     write_checkpoint(args.out, SHAPES[args.shape], args.seed, args.release, getattr(torch, dtype))
     print(args.out)
     return 0
