@@ -24,13 +24,13 @@ def sample_inputs(
     """Every input of `spec` at `gear`, in the dtypes of `precision`."""
     rng = np.random.default_rng(seed)
     return {
-        tensor.name: _values(tensor, gear, rng).astype(tensor.dtype_in(precision))
+        tensor.name: _values(tensor, gear, rng, seed).astype(tensor.dtype_in(precision))
         for tensor in spec.inputs
     }
 
 
 def _values(
-    tensor: TensorSpec, gear: Mapping[str, int], rng: np.random.Generator
+    tensor: TensorSpec, gear: Mapping[str, int], rng: np.random.Generator, seed: int
 ) -> NDArray[np.generic]:
     shape = tensor.resolve(gear)
     match tensor.name.split(".")[0]:
@@ -41,7 +41,10 @@ def _values(
             rows = np.arange(shape[-1])
             return np.broadcast_to(np.where(rows[None, :] <= rows[:, None], 0.0, MASKED), shape)
         case "cos" | "sin":
-            angles = rng.uniform(0, 2 * np.pi, (*shape[:-1], shape[-1] // 2))
+            # Of the same angles, so that the pair is a rotation.
+            angles = np.random.default_rng([seed, 1]).uniform(
+                0, 2 * np.pi, (*shape[:-1], shape[-1] // 2)
+            )
             angles = np.concatenate([angles, angles], -1)
             return np.cos(angles) if tensor.name == "cos" else np.sin(angles)
         case "select":
