@@ -1,6 +1,6 @@
 """Puts the texts of overlapping bands of a page together, so that what two saw stands there once.
 
-For texts without positions; boxes are put together by `host_pipeline.tile`.
+Only texts; which boxes belong together is `host_pipeline.tile`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,17 @@ def join_texts(texts: Sequence[str]) -> str:
         keep, skip = _joint(joined, lines)
         joined = joined[:keep] + lines[skip:]
     return "\n".join(joined)
+
+
+def join_pieces(pieces: Sequence[str]) -> str:
+    """The pieces of one line, from left to right, that neighbouring tiles cut: what the end of one
+    and the start of the next have in common stands there once."""
+    joined = ""
+    for piece in pieces:
+        longest = min(len(joined), len(piece))
+        shared = (n for n in range(longest, 0, -1) if joined.endswith(piece[:n]))
+        joined += piece[next(shared, 0) :]
+    return joined
 
 
 def _joint(above: Sequence[str], below: Sequence[str]) -> tuple[int, int]:

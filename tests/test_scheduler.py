@@ -31,6 +31,15 @@ def scheduler(engine: ToyEngine, slots: int = 4, chunk: int = 16, max_draft: int
     )
 
 
+def step_until(shared: Scheduler, reached: Callable[[], bool], most: int = 500) -> None:
+    """Drive the engine; a test that never gets there fails."""
+    for _ in range(most):
+        if reached():
+            return
+        shared.step()
+    raise AssertionError(f"not reached within {most} steps")
+
+
 def prompt_of(seed: int) -> list[int]:
     random = np.random.default_rng(seed)
     return random.integers(4, VOCABULARY, int(random.integers(1, 70))).tolist()
@@ -112,8 +121,7 @@ def test_prefill_of_a_newcomer_does_not_hold_up_who_decodes() -> None:
     shared = scheduler(engine, chunk=4)
     first = ticket(engine, 2, max_tokens=40, stops=Stops(frozenset()))
     shared.submit(first)
-    while not first.prefilled:
-        shared.step()
+    step_until(shared, lambda: first.prefilled)
     shared.submit(ticket(engine, 5))
     before = len(first.generation.tokens)
     for done in range(1, 5):
@@ -178,8 +186,7 @@ def test_cancelling_stops_within_one_token_and_frees_the_slot() -> None:
     heir = ticket(engine, 4)
     one_slot.submit(victim)
     one_slot.submit(heir)
-    while len(victim.generation.tokens) < 5:
-        one_slot.step()
+    step_until(one_slot, lambda: len(victim.generation.tokens) >= 5)
     wish.set()
     one_slot.step()
     assert len(victim.generation.tokens) <= 6

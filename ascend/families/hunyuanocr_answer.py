@@ -13,10 +13,10 @@ import numpy as np
 from ascend.confidence import SpokenText, score_fields, score_lines
 from ascend.families import ReadRequest
 from ascend.generate import FinishReason, Generation
-from host_pipeline.join import join_texts
+from host_pipeline.join import join_pieces, join_texts
 from host_pipeline.page import Page
 from host_pipeline.parse import Answer, parse_answer
-from host_pipeline.result import Line, Notice
+from host_pipeline.result import Line, Notice, rectangle
 from host_pipeline.tasks import Form, Task
 from host_pipeline.tile import merge_across
 from host_pipeline.views import View
@@ -137,9 +137,26 @@ def _merge_lines(
     placed = [[line for line in lines if line.quad is not None] for lines in found]
     quads = [np.array([line.quad for line in lines], np.float32) for lines in placed]
     windows = [view.window for view in views]
-    kept = sorted(merge_across(quads, windows, page.height, page.width))
-    lines = [placed[window][index] for window, index in kept]
+    groups = sorted(merge_across(quads, windows, page.height, page.width), key=min)
+    lines = [_whole([placed[window][box] for window, box in sorted(group)]) for group in groups]
     return (*lines, *(line for lines in found for line in lines if line.quad is None))
+
+
+def _whole(pieces: Sequence[Line]) -> Line:
+    """One line from the pieces that neighbouring tiles saw of it; as sure as the least sure."""
+    if len(pieces) == 1:
+        return pieces[0]
+    corners = np.array([piece.quad for piece in pieces])
+    (left, top), (right, bottom) = corners.min((0, 1)), corners.max((0, 1))
+    along = 0 if right - left >= bottom - top else 1
+    order = np.argsort(corners[:, :, along].min(1), kind="stable")
+    scores = [piece.score for piece in pieces if piece.score is not None]
+    return dataclasses.replace(
+        pieces[0],
+        text=join_pieces([pieces[i].text for i in order]),
+        quad=rectangle(float(left), float(top), float(right), float(bottom)),
+        score=min(scores, default=None),
+    )
 
 
 def _stop_notices(answer: Answer, spoken: Sequence[Spoken]) -> tuple[Notice, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from host_pipeline.join import join_texts
+from host_pipeline.join import join_pieces, join_texts
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,17 @@ from host_pipeline.join import join_texts
 )  # fmt: skip
 def test_bands_join(parts: list[str], joined: str) -> None:
     assert join_texts(parts) == joined
+
+
+@pytest.mark.parametrize(
+    ("pieces", "line"),
+    [
+        (["the quick bro", "ick brown fox"], "the quick brown fox"),
+        (["left", "right"], "leftright"),
+        (["whole line", "line"], "whole line"),
+        (["a", "ab", "bc"], "abc"),
+        ([], ""),
+    ],
+)
+def test_pieces_of_a_line_join_where_they_overlap(pieces: list[str], line: str) -> None:
+    assert join_pieces(pieces) == line
