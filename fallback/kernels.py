@@ -71,8 +71,8 @@ class Int8Linear(nn.Module):
     def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> None:
         super().__init__()
         wide = torch.cat([w.float() for w in weights])
-        scale = (wide.abs().amax(1) / 127).clamp_min(1e-12)
-        codes = (wide / scale[:, None]).round_().to(torch.int8)
+        scale = (torch.maximum(wide.amax(1), -wide.amin(1)) / 127).clamp_min(1e-12)
+        codes = wide.div_(scale[:, None]).round_().to(torch.int8)
         zero = torch.zeros(len(wide), dtype=torch.long)
         with warnings.catch_warnings():  # deprecated with no successor in 2.13, which is pinned
             warnings.filterwarnings("ignore", message=r".*quantized tensor")
