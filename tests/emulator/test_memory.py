@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -179,3 +180,23 @@ def test_a_long_life_of_allocations_keeps_memory_flat(ready: ModuleType) -> None
         round_trip()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
     assert control.counters.live_device_bytes[0] == 0
+
+
+def test_resets_leak_neither_memory_nor_descriptors(acl: ModuleType) -> None:
+    descriptors = Path("/proc/self/fd")
+
+    def process() -> None:
+        control.reset(soc="Ascend310P3")
+        acl.init()
+        acl.rt.set_device(0)
+        pointer, _ = acl.rt.malloc(32 << 20, 0)
+        upload(acl, pointer, np.zeros(8 << 20, np.float32))
+
+    for _ in range(4):
+        process()
+    files = len(list(descriptors.iterdir()))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(20):
+        process()
+    assert len(list(descriptors.iterdir())) == files
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10

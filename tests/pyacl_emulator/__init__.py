@@ -2,7 +2,12 @@
 
 Functions, argument order, return order and codes are those of the table `api.json`. What the
 documents leave undefined raises EmulatorViolation with the rule and its source. Tests steer it
-through `control`. It computes on ONNX Runtime and says nothing about the speed of any NPU.
+through `control`.
+
+It computes on ONNX Runtime and says nothing about the speed of any NPU. Not emulated: single
+operators (acl.op), image units (acl.media beyond its memory), dynamic AIPP inputs, queues,
+peer-to-peer copies; unknown names are AttributeError. A blocking call holds the interpreter lock
+for real where this one lets other threads run.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ that functions which a program has already looked up keep working.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 from .counters import Counters
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .profiler import Profiling, Recorder
     from .stream import Stream
 
-log = logging.getLogger(__name__)
+_RETIRED = 2  # memories of earlier processes that stay mapped
 FRESH, READY, FINALIZED = (
     "before acl.init",
     "between acl.init and acl.finalize",
@@ -45,16 +45,18 @@ class Machine:
         self.faults = Faults()
         self.counters = Counters()
         self.settings = Settings()
-        self.generation = 0
         self.memory = Memory(False, self.counters)
+        self._retired: deque[Memory] = deque()
         self.reset()
 
     def reset(self, settings: Settings | None = None) -> None:
-        """Back to a process that has not called anything; memory of the old one is unmapped."""
+        """Back to a process that has not called anything."""
         with self.lock:
             self.settings = settings or Settings.from_environment()
-            self.memory.close()
-            self.generation += 1
+            self.memory.retire()
+            self._retired.append(self.memory)
+            while len(self._retired) > _RETIRED:
+                self._retired.popleft().close()
             self.faults.clear()
             self.counters = Counters()
             self.handles = Handles()

@@ -7,7 +7,6 @@ use of it is translated. RC form (310B): host and device memory are one, address
 from __future__ import annotations
 
 import bisect
-import ctypes
 from collections import deque
 from dataclasses import dataclass
 
@@ -137,16 +136,18 @@ class Memory:
         self.span(address, count, what)
         return block.host + (address - block.address)
 
-    def close(self) -> None:
-        """Unmaps everything, live or not."""
-        for block in [*self.blocks.values(), *self._quarantine]:
-            block.live = False
-            self.pages.release(block.host, block.mapped)
+    def retire(self) -> None:
+        """Frees everything, live or not, but leaves it mapped for threads that come late."""
+        self._quarantine.extend(self.blocks.values())
         self.blocks.clear()
         self._starts.clear()
+        for block in self._quarantine:
+            block.live = False
+            self.pages.poison(block.host, block.mapped)
+
+    def close(self) -> None:
+        """Unmaps everything after `retire`."""
+        for block in self._quarantine:
+            self.pages.release(block.host, block.mapped)
         self._quarantine.clear()
-
-
-def copy(dst: int, src: int, count: int) -> None:
-    """Moves bytes between two host addresses."""
-    ctypes.memmove(dst, src, count)
+        self.pages.close()

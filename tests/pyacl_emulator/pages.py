@@ -57,6 +57,10 @@ class Pages:
         else:
             _libc.madvise(address, length, _MADV_DONTNEED)
 
+    def close(self) -> None:
+        """Closes the poison file; what is mapped stays mapped."""
+        os.close(self._poison_file)
+
     def release(self, address: int, length: int) -> None:
         """Unmaps; a view that still points there is a crash, as on the real thing."""
         _libc.munmap(address, length)
