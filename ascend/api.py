@@ -72,20 +72,26 @@ class OCR:
         schema: Mapping[str, Any] | None = None,
         limits: PageLimits = DEFAULT_LIMITS,
         label: str | None = None,
+        on_open: Callable[[int], None] | None = None,
         on_text: Callable[[str], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+        deadline: float | None = None,
         **options: Any,
     ) -> Iterator[Result | PageFailure]:
         """One Result or PageFailure for each page, as soon as it is done, one page in memory at a
-        time. `pages` are 0-based; None reads all. `on_text` is given pieces of the answer's text
-        while it is made. Errors of the call itself (an unknown task, an engine that fails for
-        good) are raised."""
-        request = ReadRequest(task, tuple(keys), schema, options)
+        time. `pages` are 0-based; None reads all. `on_open` is told the document's number of
+        pages, `on_text` is given pieces of the answer's text while it is made. `cancelled` and
+        `deadline`: see ReadRequest. Errors of the call itself (an unknown task, an engine that
+        fails for good) are raised."""
+        request = ReadRequest(task, tuple(keys), schema, options, cancelled, deadline)
         try:
             document = open_document(source, label=label, limits=limits)
         except InputError as error:
             yield PageFailure(label or _name(source), None, error)
             return
         with document:
+            if on_open is not None:
+                on_open(len(document))
             for index in range(len(document)) if pages is None else pages:
                 yield self._read_page(document, index, request, on_text)
 

@@ -16,6 +16,7 @@ from ascend.errors import describe
 
 COMMANDS = {
     "read": "read pictures and documents, print checked JSON",
+    "serve": "a service: REST, OpenAI-compatible, web page",
     "tasks": "the table of tasks",
     "doctor": "what is there, what is missing, and the remedy",
     "export": "checkpoint -> ONNX (or TorchScript, torch.export) files",
@@ -23,6 +24,7 @@ COMMANDS = {
     "lint": "what ATC would refuse in an ONNX file",
     "inspect": "one screen about a .om, .onnx, bundle or checkpoint",
     "parity": "compare a bundle with the CPU in fp32, on pages",
+    "plan": "time and memory on a chip, forecast, and the gears that pay",
 }
 
 
@@ -58,7 +60,9 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in COMMANDS.items():
-        sub = commands.add_parser(name, help=summary, description=summary.capitalize() + ".")
+        sub = commands.add_parser(
+            name, help=summary, description=summary[0].upper() + summary[1:] + "."
+        )
         if name == command:
             module = importlib.import_module(f"ascend.commands.{name}")
             module.add_arguments(sub)

@@ -1,0 +1,1 @@
+"""The service: one web process that never computes, and worker processes that own the engine."""

@@ -1,0 +1,100 @@
+"""A server to test, on a free port of this host's loopback, and pages to send it."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from PIL import Image, ImageDraw, ImageFont
+
+import httpx
+
+from ascend.serve.config import ServeConfig
+from ascend.serve.server import ServiceServer, listen
+
+READY_S = 240.0  # on a machine that is busy with other tests
+
+
+class Running:
+    """A server in a thread of the test process; its worker is a process as in real life."""
+
+    def __init__(self, **given: Any) -> None:
+        given = {"threads": 1, "port": 0, **given}
+        self.config = ServeConfig(**given)
+        self.server = ServiceServer(self.config, listen("127.0.0.1", 0), ui=False)
+        self.service = self.server.service
+        self.thread = threading.Thread(target=self.server.serve_all, name="server")
+        self.thread.start()
+        self.http = httpx.Client(timeout=120.0, trust_env=False)
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+    def get(self, path: str, **more: Any) -> httpx.Response:
+        return self.http.get(self.url + path, **more)
+
+    def post(self, path: str, **more: Any) -> httpx.Response:
+        return self.http.post(self.url + path, **more)
+
+    def read(self, picture: bytes, **query: Any) -> httpx.Response:
+        headers = {"content-type": "application/octet-stream"}
+        return self.post("/v1/ocr", content=picture, params=query, headers=headers)
+
+    def wait_ready(self) -> Running:
+        wait_for(lambda: self.server.started or not self.thread.is_alive(), READY_S)
+        wait_for(lambda: self.get("/readyz").status_code == 200, READY_S)
+        return self
+
+    @property
+    def worker_pid(self) -> int | None:
+        worker = self.service.stable.worker
+        return worker.pid if worker is not None else None
+
+    def stop(self) -> None:
+        self.http.close()
+        self.server.should_exit = True
+        self.thread.join(60)
+        assert not self.thread.is_alive(), "the server did not end"
+
+
+def wait_for(true: Callable[[], Any], seconds: float) -> None:
+    """Returns when `true()` is; fails after `seconds`. Polls: what is awaited is another
+    process."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.05)
+
+
+@contextmanager
+def running(**given: Any) -> Iterator[Running]:
+    server = Running(**given)
+    try:
+        yield server.wait_ready()
+    finally:
+        server.stop()
+
+
+def picture_of(*lines: str, size: tuple[int, int] = (420, 0)) -> bytes:
+    """A PNG with printed lines."""
+    height = size[1] or 20 + 48 * len(lines)
+    image = Image.new("RGB", (size[0], height), "white")
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(30)
+    for i, line in enumerate(lines):
+        draw.text((16, 10 + 48 * i), line, "black", font)
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def document_of(*pages: str) -> bytes:
+    """A TIFF of several pages, one printed line each."""
+    images = [Image.open(io.BytesIO(picture_of(text))) for text in pages]
+    buffer = io.BytesIO()
+    images[0].save(buffer, "TIFF", save_all=True, append_images=images[1:])
+    return buffer.getvalue()
