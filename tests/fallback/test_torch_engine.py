@@ -156,6 +156,18 @@ def test_broken_numbers_stay_visible(precision: str, count: int) -> None:
     assert make([torch.ones(8, 128)], [])(x)[0].isnan().any()
 
 
+def test_bf16_weights_are_the_checkpoints_mapping_and_not_a_copy(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, TINY, seed=2, dtype=torch.bfloat16)
+    checkpoint = Checkpoint(tmp_path)
+    with TorchEngine.open(checkpoint, "bf16", threads=1) as engine:
+        layer, head = engine._llm.layers[1], engine._llm.head  # addresses are not public
+        for linear, name in (
+            (layer.gate_up_proj, "model.layers.1.mlp.gate_proj.weight"),
+            (head, "model.embed_tokens.weight"),
+        ):
+            assert linear.weights[0].data_ptr() == checkpoint.tensor(name).data_ptr()
+
+
 def test_an_untied_head_is_used(tmp_path: Path) -> None:
     untied = replace(TINY, text=replace(TINY.text, tied=False))
     write_checkpoint(tmp_path, untied, seed=1)

@@ -1,0 +1,59 @@
+"""The CPU benchmark: what it prints is what its workers measured."""
+
+from __future__ import annotations
+
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts import bench_cpu
+from scripts.bench_cpu import Candidate, run_llama, table
+
+# llama.cpp b8885 tools/mtmd and common/common.cpp print these lines, among others.
+REPORT = """
+image slice encoded in 8123 ms
+llama_perf_context_print: prompt eval time =    1400.50 ms /   335 tokens
+llama_perf_context_print:        eval time =    7600.00 ms /   200 runs   (   38.00 ms per token)
+"""
+
+
+def candidate(name: str, vision: float, prefill: float, decode: float) -> Candidate:
+    times = {"vision": vision, "prefill": prefill, "decode": decode}
+    measured = {stage: [{"wall": s, "cpu": 2 * s}] * 3 for stage, s in times.items()}
+    process: Any = None
+    return Candidate(name, process, 1.0, measured, peak_bytes=3_000_000_000)
+
+
+def test_the_table_shows_ratios_against_transformers() -> None:
+    base = candidate("transformers bfloat16", 8.0, 2.0, 0.1)
+    ours = candidate("int8", 4.0, 1.0, 0.025)
+    rows = table([base, ours], None).splitlines()
+    assert rows[0].count("|") == rows[1].count("|") == rows[3].count("|")
+    assert rows[3] == (
+        "| int8 | 1.0 | 4.00 (8.00) | 1.00 (2.00) | 25.0 (50.0) | 10.0 | 3.00 | 2.00, 4.00, 3.00 |"
+    )
+
+
+def test_llama_cpp_is_read_from_its_own_report(tmp_path: Path) -> None:
+    fake = tmp_path / "llama-mtmd-cli"
+    fake.write_text(f"#!{sys.executable}\nimport sys\nsys.stderr.write({REPORT!r})\n")
+    fake.chmod(fake.stat().st_mode | stat.S_IEXEC)
+    figures = run_llama(fake, tmp_path / "t.gguf", tmp_path / "m.gguf", threads=1)
+    assert figures == {"vision": 8.123, "prefill": 1.4005, "decode": 0.038}
+    assert "| llama.cpp | | 8.12 | 1.40 | 38.0 | 17.1 | |" in table([], figures)
+    fake.write_text(f"#!{sys.executable}\nprint('hello')\n")
+    with pytest.raises(SystemExit, match="printed nothing like"):
+        run_llama(fake, tmp_path / "t.gguf", tmp_path / "m.gguf", threads=1)
+
+
+@pytest.mark.slow
+def test_a_whole_run_on_the_tiny_shape(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--shape", "tiny", "--profiles", "int8", "fp32", "--rounds", "1", "--steps", "2"]
+    assert bench_cpu.main([*options, "--threads", "1", "--accuracy"]) == 0
+    printed = capsys.readouterr().out
+    assert "| transformers bfloat16 |" in printed
+    assert "| int8 |" in printed
+    assert "int8: rows 0.0" in printed
