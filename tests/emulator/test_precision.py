@@ -140,3 +140,19 @@ def test_a_model_is_compiled_once_however_often_it_runs_or_is_loaded(
     upload(ready, again.inputs.pointers[0], rows(4))
     assert again.execute() == 0
     assert len(made) == 2
+
+
+def test_a_bf16_build_rounds_to_bf16(acl: ModuleType, linear) -> None:
+    control.reset(soc="Ascend910B4")
+    acl.init()
+    acl.rt.set_device(0)
+    path = linear(soc="Ascend910B4", precision="mixed_bfloat16")
+    assert acl.mdl.query_size(str(path))[1] == WIDTH * WIDTH * 2
+    model = load(acl, path)
+    x = rows(4)
+    upload(acl, model.inputs.pointers[0], x)
+    assert model.execute() == 0
+    seen = download(acl, model.outputs.pointers[0], (4, WIDTH), np.float32)
+    assert not (seen.view(np.uint32) & 0xFFFF).any()
+    error = np.abs(seen - (x @ weights() + 1)).max()
+    assert 1e-3 < error < 5e-2

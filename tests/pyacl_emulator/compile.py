@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 from onnx import helper
 
 from . import om, onnx_file
 from .aipp import Aipp, prepend
 from .chips import CHIPS
-from .description import DTYPES, FORMATS
-from .onnx_file import FLOAT, FLOAT16, INLINE_BYTES, Source, acl_dtype, inputs_of
-from .rounding import FP16_MAX, KEEP_ALL, ROUNDING, Rounding, round_graph
-from .shapes import DynamicShapeError, Shape, plan, skeleton
+from .description import FORMATS
+from .onnx_file import FLOAT, FLOAT16, acl_dtype, inputs_of
+from .packing import Packed, pack, partition
+from .rounding import FP16_MAX, KEEP_ALL, Rounding, round_graph
+from .shapes import Shape, plan, skeleton
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Built:
 
     description: dict[str, Any]
     graph: bytes
-    weights: list[tuple[Source, np.dtype[Any], int]]
+    weights: list[Packed]
     weights_size: int
     limit: float
 
@@ -139,54 +138,6 @@ def _tensor(name: str, source: str, value: onnx.ValueInfoProto, layout: int, sha
             "format": layout, "shape": list(shape), "largest": list(largest)}  # fmt: skip
 
 
-def _stored(source: Source, name: str, dtype: np.dtype[Any], data: bytes | None,
-            offset: int) -> onnx.TensorProto:  # fmt: skip
-    """The initialiser that the graph declares: inline bytes, or a place in the weights."""
-    stored = onnx.TensorProto(name=name, dims=source.shape)
-    stored.data_type = helper.np_dtype_to_tensor_dtype(dtype)
-    if data is not None:
-        stored.raw_data = data
-        return stored
-    stored.data_location = onnx.TensorProto.EXTERNAL
-    place = {"location": "weights", "offset": offset, "length": source.count * dtype.itemsize}
-    for key, value in place.items():
-        entry = stored.external_data.add()
-        entry.key, entry.value = key, str(value)
-    return stored
-
-
-def _externalise(
-    model: onnx.ModelProto, rules: Rounding, folder: Path
-) -> tuple[list[tuple[Source, np.dtype[Any], int]], list[dict[str, Any]], int]:
-    """Moves initialisers out of the graph; halves become fp16, cast where they are read."""
-    graph, offset = model.graph, 0
-    sources, entries, casts, declared = [], [], [], []
-    limit = FP16_MAX if rules.saturate else math.inf
-    for tensor in graph.initializer:
-        source = Source(tensor, folder)
-        half = tensor.name in rules.halves and not rules.bf16
-        dtype = np.dtype(np.float16) if half else source.dtype
-        name = f"{tensor.name}/stored" if half else tensor.name
-        if half:
-            label = f"{ROUNDING}{name}"
-            casts.append(helper.make_node("Cast", [name], [tensor.name], name=label, to=FLOAT))
-        if source.count * source.dtype.itemsize <= INLINE_BYTES:
-            data = b"".join(source.chunks(dtype, limit if half else math.inf))
-            declared.append(_stored(source, name, dtype, data, 0))
-            continue
-        nbytes = source.count * dtype.itemsize
-        declared.append(_stored(source, name, dtype, None, offset))
-        sources.append((source, dtype, offset))
-        entries.append({"name": name, "dtype": dtype.name, "shape": list(source.shape),
-                        "offset": offset, "nbytes": nbytes})  # fmt: skip
-        offset += -(-nbytes // om.ALIGN) * om.ALIGN
-    nodes = [*casts, *graph.node]
-    del graph.initializer[:], graph.node[:]  # the sources keep their own hold on the old ones
-    graph.initializer.extend(declared)
-    graph.node.extend(nodes)
-    return sources, entries, offset
-
-
 def _inputs(request: Request, graph: onnx.GraphProto, gears: list[Any]) -> list[dict[str, Any]]:
     """The description of every user input; its largest shape is that of any gear."""
     layout = FORMATS[request.layout]
@@ -229,11 +180,12 @@ def build(request: Request) -> Built:
     rules = Rounding(request.precision, request.keep, request.keep_types, chip.saturates,
                      "bf" in request.precision)  # fmt: skip
     round_graph(model, rules)
-    weights, entries, size = _externalise(model, rules, request.model.parent)
+    weights, size = pack(model, rules, request.model.parent)
     description = {
         "format": om.FORMAT, "name": request.output.stem, "soc": request.soc, "kind": request.kind,
         "precision": request.precision, "inputs": inputs, "outputs": outputs, "gears": gears,
-        "work_size": work, "weight_size": size, "weights": entries, "ranges": request.ranges,
+        "work_size": work, "weight_size": size, "weights": [item.entry() for item in weights],
+        "ranges": request.ranges,
         "image_dims": images, "image_format": request.aipp.format_number if request.aipp else 0,
         "command": request.command, "atc_version": "8.1.RC1", "keep": sorted(request.keep),
         "keep_types": sorted(request.keep_types),
@@ -242,22 +194,9 @@ def build(request: Request) -> Built:
     return Built(description, model.SerializeToString(), weights, size, limit)
 
 
-def weight_chunks(built: Built) -> Iterator[bytes]:
-    """The weights partition, a piece at a time."""
-    at = 0
-    for source, dtype, offset in built.weights:
-        yield b"\0" * (offset - at)
-        half = dtype == np.float16 and source.dtype != dtype
-        yield from source.chunks(dtype, built.limit if half else math.inf)
-        at = offset + source.count * dtype.itemsize
-    yield b"\0" * (built.weights_size - at)
-
-
 def compile_model(request: Request) -> None:
     """Builds and writes `request.output`."""
     built = build(request)
-    om.write(request.output, built.description, built.graph, weight_chunks(built),
+    om.write(request.output, built.description, built.graph,
+             partition(built.weights, built.weights_size, built.limit),
              built.weights_size)  # fmt: skip
-
-
-__all__ = ["DTYPES", "Built", "DynamicShapeError", "Request", "build", "compile_model"]

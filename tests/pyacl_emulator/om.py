@@ -23,7 +23,7 @@ HEADER_BYTES = 256
 VERSION = 0x20000000
 MODEL_DEF, WEIGHTS, TASK_INFO, MODEL_INOUT_INFO = 0, 1, 2, 8
 STANDARD, BUNDLE = 1, 5
-FORMAT = "emulated-om/1"
+FORMAT = "emulated-om/2"
 _TABLE_ENTRY = struct.Struct("<I4xQQ")
 ALIGN = 64
 
@@ -136,7 +136,7 @@ def parse(buffer: object, identity: tuple[int, ...]) -> OmFile:
     except (KeyError, ValueError) as error:
         raise OmError(f"no readable model definition: {error}") from error
     if description.get("format") != FORMAT:
-        raise OmError("the model definition is not one that the emulator wrote")
+        raise OmError(f"the model definition is not {FORMAT}: compile the model again")
     return OmFile(description, graph, parts.get(WEIGHTS, view[:0]), buffer, identity)
 
 

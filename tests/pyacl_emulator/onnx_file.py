@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from onnx import external_data_helper, numpy_helper
 INLINE_BYTES = 1024  # smaller initialisers stay in the graph: shapes, scales, constants
 _ACL = {1: 0, 10: 1, 3: 2, 6: 3, 2: 4, 5: 6, 4: 7, 12: 8, 7: 9, 13: 10, 11: 11, 9: 12, 16: 27}
 FLOAT, FLOAT16 = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
-CHUNK = 32 << 20
 
 
 def acl_dtype(onnx_type: int) -> int:
@@ -57,19 +55,6 @@ class Source:
             if self.count
             else (np.zeros(0, self.dtype))
         )
-
-    def chunks(self, dtype: np.dtype[Any], limit: float) -> Iterator[bytes]:
-        """The bytes in another type, a piece at a time; values are clamped to +-limit."""
-        flat = self.flat()
-        step = max(1, CHUNK // max(1, self.dtype.itemsize))
-        for start in range(0, flat.size, step):
-            piece = np.asarray(flat[start : start + step])
-            if dtype != piece.dtype:
-                if math.isfinite(limit):
-                    piece = np.clip(piece, -limit, limit)
-                with np.errstate(over="ignore"):
-                    piece = piece.astype(dtype)
-            yield piece.tobytes()
 
 
 def load(path: Path) -> onnx.ModelProto:

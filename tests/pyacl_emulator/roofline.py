@@ -69,7 +69,7 @@ def operators_of(model: Model, gear: Gear | None, chip: Chip) -> list[Operator]:
         known[value.name] = (dims, short if label == "FLOAT" else label)
     for tensor in inferred.initializer:
         label = onnx.TensorProto.DataType.Name(tensor.data_type)
-        known[tensor.name] = (tuple(tensor.dims), label)
+        known[tensor.name] = (tuple(tensor.dims), short if label == "FLOAT" else label)
     return [
         _operator(node, known, chip)
         for node in inferred.node

@@ -1,10 +1,10 @@
 """The arithmetic: ONNX Runtime on the emulated device's own bytes, nothing copied.
 
 One session serves every gear and every load of a model, so the weights are in this process once.
-They are mapped from the `.om`; an fp16 build holds fp16 weights and computes each operator in fp32
-and rounds its result to fp16 (the compiler stand-in writes that into the graph), which is what a
-cube with fp32 accumulation and fp16 storage does. ONNX Runtime's own fp16 would skip roundings
-between operators.
+An fp16 build holds fp16 weights, widened to fp32 here, computes each operator in fp32 and rounds
+its result to fp16 (the compiler stand-in writes that into the graph), which is what a cube with
+fp32 accumulation and fp16 storage does. ONNX Runtime's own fp16 would skip roundings between
+operators.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class Program:
         options.inter_op_num_threads = 1
         options.log_severity_level = 3
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if len(file.weights) > _KEEP_BYTES:  # a packed copy of every matrix would double them
+            options.add_session_config_entry("session.disable_prepacking", "1")
         self._weights = _weights(file)
         values = [onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in self._weights.values()]
         options.add_external_initializers(list(self._weights), values)
@@ -78,12 +80,21 @@ class Program:
         return list(binding.copy_outputs_to_cpu())
 
 
+def widen(stored: np.ndarray[Any, Any], form: str) -> np.ndarray[Any, Any]:
+    """fp16 numbers or bf16 bits as fp32; anything else as it is."""
+    if form == "bfloat16":
+        return (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored.astype(np.float32) if form == "float16" else stored
+
+
 def _weights(file: om.OmFile) -> dict[str, np.ndarray[Any, Any]]:
-    """Views on the packed weights, by initialiser name."""
+    """The weights by initialiser name: fp16 and bf16 widened to fp32, the rest mapped."""
     arrays = {}
     for entry in file.description["weights"]:
         part = file.weights[entry["offset"] : entry["offset"] + entry["nbytes"]]
-        arrays[entry["name"]] = np.frombuffer(part, entry["dtype"]).reshape(entry["shape"])
+        form = entry["dtype"]
+        stored = np.frombuffer(part, "uint16" if form == "bfloat16" else form)
+        arrays[entry["name"]] = widen(stored, form).reshape(entry["shape"])
     return arrays
 
 
