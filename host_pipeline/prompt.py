@@ -22,9 +22,9 @@ _BEGIN = "<｜hy_begin▁of▁sentence｜>"
 _USER = "<｜hy_User｜>"
 _ASSISTANT = "<｜hy_Assistant｜>"
 _PLACEHOLDER = "<｜hy_place▁holder▁no▁{}｜>"
-_SYSTEM_END, _END_OF_DOCUMENT = 3, 2
+_SYSTEM_END, _DOCUMENT_END = 3, 2
 _IMAGE_START, _IMAGE_END, _IMAGE = 100, 101, 102
-_VIDEO_START, _VIDEO_END, _VIDEO = 104, 105, 665
+_VIDEO = ((104, "video_start_id"), (105, "video_end_id"), (665, "video_token_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ def find_special_ids(
     text = {**config, **config.get("text_config", {})}
 
     def find(token: str, *keys: str) -> int | None:
-        named = (text.get(key) for key in keys)
-        return next((i for i in named if _is_id(i)), None) or tokenizer.token_id(token)
+        named = next((text[key] for key in keys if _is_id(text.get(key))), None)
+        return tokenizer.token_id(token) if named is None else named
 
     def need(token: str, *keys: str) -> int:
         found = find(token, *keys)
@@ -115,22 +115,16 @@ def find_special_ids(
         "image_end": need(_PLACEHOLDER.format(_IMAGE_END), "im_end_id"),
         "user_end": need(_USER),
     }
-    video = (
-        find(_PLACEHOLDER.format(_VIDEO_START), "video_start_id"),
-        find(_PLACEHOLDER.format(_VIDEO_END), "video_end_id"),
-        find(_PLACEHOLDER.format(_VIDEO), "video_token_id"),
-    )
-    ends = (
-        need(_ASSISTANT, "eos_token_id"),
-        find(_PLACEHOLDER.format(_END_OF_DOCUMENT), "eod_token_id"),
-    )
+    video = (find(_PLACEHOLDER.format(number), key) for number, key in _VIDEO)
+    document_end = find(_PLACEHOLDER.format(_DOCUMENT_END), "eod_token_id")
+    ends = (need(_ASSISTANT, "eos_token_id"), document_end)
     stop = {*_ids(ends), *_ids([(generation or {}).get("eos_token_id")])}
     images = (frame["image_start"], frame["image"], frame["image_end"])
     return SpecialIds(**frame, stop=frozenset(stop), banned=frozenset(_ids([*images, *video])))
 
 
 def _is_id(value: Any) -> bool:
-    return isinstance(value, int) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _ids(values: Iterable[Any]) -> list[int]:
