@@ -14,6 +14,7 @@ import numpy as np
 from fallback.errors import EngineUnavailableError
 
 BLOCK = 128  # weights that share a scale, along the input
+_ROWS_AT_ONCE = 4096  # rows quantised at a time: the head's float copies would be 2 GB
 MAX_THREADS = 4  # of one matrix; one row is bound by memory, which few cores saturate
 ACCURACY_LEVEL = 4  # int8 products; without it the kernel goes through float32, four times slower
 
@@ -51,14 +52,22 @@ def quantise(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     n, k = weight.shape
     blocks = -(-k // BLOCK)
-    padded = np.zeros((n, blocks * BLOCK), np.float32)
-    padded[:, :k] = weight
-    padded = padded.reshape(n, blocks, BLOCK)
-    at = np.abs(padded).argmax(-1, keepdims=True)
-    scales = np.take_along_axis(padded, at, -1) / -8
+    codes = np.empty((n, blocks, BLOCK // 2), np.uint8)
+    scales = np.empty((n, blocks), np.float32)
+    for start in range(0, n, _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        padded = np.zeros((len(codes[rows]), blocks * BLOCK), np.float32)
+        padded[:, :k] = weight[rows]
+        codes[rows], scales[rows] = _quantise_rows(padded.reshape(-1, blocks, BLOCK))
+    return codes, scales
+
+
+def _quantise_rows(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    at = np.abs(blocks).argmax(-1, keepdims=True)
+    scales = np.take_along_axis(blocks, at, -1) / -8
     safe = np.where(scales == 0, np.float32(1), scales)
-    codes = np.clip(np.rint(padded / safe) + 8, 0, 15).astype(np.uint8)
-    return codes[..., ::2] | codes[..., 1::2] << 4, scales[..., 0].astype(np.float32)
+    codes = np.clip(np.rint(blocks / safe) + 8, 0, 15).astype(np.uint8)
+    return codes[..., ::2] | codes[..., 1::2] << 4, scales[..., 0]
 
 
 def _session(n: int, k: int, codes: np.ndarray, scales: np.ndarray, threads: int) -> Any:

@@ -42,10 +42,12 @@ class Candidate:
     """One resident worker and what it has measured: stage -> list of {"wall", "cpu"} seconds."""
 
     name: str
+    ours: bool
     process: subprocess.Popen[str]
     open_s: float
     times: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     peak_bytes: int = 0
+    first_token_s: float = 0.0
 
     def ask(self, order: str) -> Any:
         assert self.process.stdin and self.process.stdout
@@ -78,20 +80,22 @@ def start(kind: str, precision: str, folder: Path, threads: int) -> Candidate:
     if not ready:
         raise SystemExit(f"{kind} {precision}: the worker did not start")
     name = precision if kind == "ours" else f"{kind} {precision}"
-    return Candidate(name, process, json.loads(ready)["open"])
+    return Candidate(name, kind == "ours", process, json.loads(ready)["open"])
 
 
 def take_turns(candidates: Sequence[Candidate], rounds: int, steps: int) -> None:
     """Every round measures every stage on every candidate, one after the other."""
     for candidate in candidates:  # the first call of anything also allocates
-        for stage in STAGES:
-            candidate.ask(stage)
+        first = {stage: candidate.ask(stage)[0]["wall"] for stage in STAGES}
+        candidate.first_token_s = candidate.open_s + first["vision"] + first["prefill"]
     for _ in range(rounds):
         for stage in STAGES:
             for candidate in candidates:
                 count = steps if stage == "decode" else 1
                 candidate.times.setdefault(stage, []).extend(candidate.ask(f"{stage} {count}"))
     for candidate in candidates:
+        if candidate.ours:
+            candidate.times["decode_4"] = candidate.ask(f"decode_4 {steps}")
         candidate.peak_bytes = candidate.ask("memory")
 
 
@@ -142,15 +146,17 @@ def _milliseconds(pattern: str, text: str, last: bool = False) -> float:
 
 def table(candidates: Sequence[Candidate], llama: dict[str, float] | None) -> str:
     base = next((c for c in candidates if c.name.startswith("transformers")), None)
-    head = "| | open s | vision s (cpu) | prefill s (cpu) | ms a token (cpu) | page s | peak GB |"
+    head = "| | open, first token s | vision s (cpu) | prefill s (cpu) | ms a token (cpu) |"
+    head += " tokens/s of 4 | page s | peak GB |"
     lines = [head + (f" vision, decode, page: times {base.name} |" if base else ""), ""]
     lines[1] = "|---" * (lines[0].count("|") - 1) + "|"
     for c in candidates:
-        cells = [c.name, f"{c.open_s:.1f}"]
+        cells = [c.name, f"{c.open_s:.1f}, {c.first_token_s:.1f}"]
         for stage, scale in (("vision", 1), ("prefill", 1), ("decode", 1000)):
             wall, cpu = c.median(stage) * scale, c.median(stage, "cpu") * scale
             cells.append(f"{wall:.2f} ({cpu:.2f})" if scale == 1 else f"{wall:.1f} ({cpu:.1f})")
-        cells += [f"{c.page:.1f}", f"{c.peak_bytes / 1e9:.2f}"]
+        four = f"{4 / c.median('decode_4'):.1f}" if "decode_4" in c.times else ""
+        cells += [four, f"{c.page:.1f}", f"{c.peak_bytes / 1e9:.2f}"]
         if base:
             ratios = [base.median(s) / c.median(s) for s in ("vision", "decode")]
             cells.append(", ".join(f"{r:.2f}" for r in (*ratios, base.page / c.page)))
@@ -159,7 +165,7 @@ def table(candidates: Sequence[Candidate], llama: dict[str, float] | None) -> st
         page = llama["vision"] + llama["prefill"] + ANSWER * llama["decode"]
         cells = [f"{llama[s]:.2f}" for s in ("vision", "prefill")]
         lines.append(
-            f"| llama.cpp | | {' | '.join(cells)} | {llama['decode'] * 1000:.1f} | {page:.1f} | |"
+            f"| llama.cpp | | {' | '.join(cells)} | {llama['decode'] * 1000:.1f} | | {page:.1f} | |"
         )
     return "\n".join(lines)
 
