@@ -26,6 +26,7 @@ def open_family(
     threads: int | None = None,
     precision: str = "auto",
     timeout_ms: int = 1500,
+    gears_of: str | Path | None = None,
     **settings: Any,
 ) -> Family:
     """Open `model` on `engine`; the caller closes the family.
@@ -34,14 +35,15 @@ def open_family(
     checkout), or a folder: a compiled bundle (engine acl), a HunyuanOCR checkpoint (torch) or
     exported ONNX graphs (ort); a TorchScript or torch.export file lies in such a folder too;
     or a .yaml file that names a primary and a fallback (ascend.failover_config).
-    timeout_ms: deadline of one step on an NPU. engine "auto" takes the one that the model's files
+    timeout_ms: deadline of one step on an NPU. gears_of: a bundle whose canvases and batches a CPU
+    engine shall take too. engine "auto" takes the one that the model's files
     are made for. `settings` go to the family.
     Raises UsageError, ModelError, EngineUnavailable and the engine's own errors.
     """
     if engine not in ENGINES:
         raise UsageError(f"unknown engine {engine!r}; the engines are {', '.join(ENGINES)}")
     if model == EMBEDDED:
-        return _open_embedded(engine, threads)
+        return _open_embedded(engine, threads, gears_of)
     if model.endswith((".yaml", ".yml")):
         from ascend.failover_config import open_configured
 
@@ -57,12 +59,12 @@ def open_family(
         return _open_bundle(folder, engine, device, timeout_ms, settings)
     if (folder / "det.onnx").is_file():
         _refuse(engine, "ort", f"{folder} holds exported PP-OCR graphs")
-        return _open_ppocr_onnx(folder, threads)
+        return _open_ppocr_onnx(folder, threads, gears_of)
     if (folder / "llm.onnx").is_file():
         _refuse(engine, "ort", f"{folder} holds exported HunyuanOCR graphs")
-        return _open_hunyuan_onnx(folder, threads, settings)
+        return _open_hunyuan_onnx(folder, threads, gears_of, settings)
     _refuse(engine, "torch", f"{folder} is a checkpoint")
-    return _open_checkpoint(folder, threads, precision, settings)
+    return _open_checkpoint(folder, threads, precision, gears_of, settings)
 
 
 def _refuse(engine: EngineName, fits: EngineName, what: str) -> None:
@@ -73,7 +75,7 @@ def _refuse(engine: EngineName, fits: EngineName, what: str) -> None:
         )
 
 
-def _open_embedded(engine: EngineName, threads: int | None) -> Family:
+def _open_embedded(engine: EngineName, threads: int | None, gears_of: str | Path | None) -> Family:
     if engine == "acl":
         raise UsageError(
             "the engine acl runs compiled bundles: hyocr export ppocr -o DIR, hyocr compile DIR "
@@ -81,10 +83,12 @@ def _open_embedded(engine: EngineName, threads: int | None) -> Family:
         )
     if engine == "torch":
         raise UsageError("the embedded ppocr runs on the engine ort; leave --engine away")
-    return _open_ppocr_onnx(None, threads)
+    return _open_ppocr_onnx(None, threads, gears_of)
 
 
-def _open_ppocr_onnx(folder: Path | None, threads: int | None) -> Family:
+def _open_ppocr_onnx(
+    folder: Path | None, threads: int | None, gears_of: str | Path | None
+) -> Family:
     from ascend.build.ppocr import ppocr_characters, ppocr_graphs
     from ascend.families.ppocr import PpOcr
     from fallback.ort_engine import OrtEngine, available_cpus
@@ -96,7 +100,7 @@ def _open_ppocr_onnx(folder: Path | None, threads: int | None) -> Family:
     by_graph = {"det": threads, "cls": 1, "rec": 1}
     digest = hashlib.sha256(b"".join(graphs[name] for name in sorted(graphs))).hexdigest()[:16]
     model = Model("PP-OCRv6-small", digest)
-    engine = OrtEngine(graphs, threads=by_graph, parallel=threads)
+    engine = _with_gears(OrtEngine(graphs, threads=by_graph, parallel=threads), gears_of)
     return PpOcr(engine, ppocr_characters(folder), model)
 
 
@@ -124,16 +128,23 @@ def _open_bundle(
         raise
 
 
-def _open_hunyuan_onnx(folder: Path, threads: int | None, settings: dict[str, Any]) -> Family:
+def _open_hunyuan_onnx(
+    folder: Path, threads: int | None, gears_of: str | Path | None, settings: dict[str, Any]
+) -> Family:
     from ascend.families.hunyuanocr import HunyuanOCR
     from fallback.ort_engine import OrtEngine
 
     graphs = {"vision": folder / "vision.onnx", "llm": folder / "llm.onnx"}
-    return HunyuanOCR.open(folder, OrtEngine(graphs, threads=threads), **settings)
+    engine = _with_gears(OrtEngine(graphs, threads=threads), gears_of)
+    return HunyuanOCR.open(folder, engine, **settings)
 
 
 def _open_checkpoint(
-    folder: Path, threads: int | None, precision: str, settings: dict[str, Any]
+    folder: Path,
+    threads: int | None,
+    precision: str,
+    gears_of: str | Path | None,
+    settings: dict[str, Any],
 ) -> Family:
     from ascend.families.hunyuanocr import HunyuanOCR
 
@@ -147,10 +158,16 @@ def _open_checkpoint(
         ) from error
     opened = TorchEngine.open(folder, precision, threads)
     try:
-        return HunyuanOCR.open(folder, opened, **settings)
+        return HunyuanOCR.open(folder, _with_gears(opened, gears_of), **settings)
     except BaseException:
         opened.close()
         raise
+
+
+def _with_gears(engine: Any, bundle: str | Path | None) -> Any:
+    from ascend.same_gears import SameGears
+
+    return engine if bundle is None else SameGears(engine, read_manifest(bundle).contract())
 
 
 def _demonstration() -> Path:

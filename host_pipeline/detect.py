@@ -6,6 +6,7 @@ Detection with Differentiable Binarization", AAAI 2020; thresholds are those of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -23,7 +24,7 @@ class DetSettings:
 
     threshold: float = 0.3
     box_threshold: float = 0.5
-    unclip: float = 1.6
+    unclip: float = 1.3
     crop_unclip: float = 1.6
     min_side: float = 3.0
     max_boxes: int = 3000
@@ -65,13 +66,13 @@ def quads_from_map(
         center, (w, h), angle = cv2.minAreaRect(contour)
         if min(w, h) < settings.min_side:
             continue
-        score = _mean_inside(probability, cv2.boxPoints((center, (w, h), angle)))
+        score = _mean_inside(probability, _corners(center, w, h, angle))
         if score < settings.box_threshold:
             continue
         # Offsetting a rectangle by d and taking the tightest rectangle again adds 2 d a side.
         grow = 2 * w * h / (2 * (w + h))
         quad, crop = (
-            cv2.boxPoints((center, (w + grow * ratio, h + grow * ratio), angle))
+            _corners(center, w + grow * ratio, h + grow * ratio, angle)
             for ratio in (settings.unclip, settings.crop_unclip)
         )
         kept.append((quad, crop, score))
@@ -91,6 +92,12 @@ def clockwise(quad: NDArray[np.float32]) -> NDArray[np.float32]:
     order = np.argsort(np.arctan2(*(quad - quad.mean(0)).T[::-1]))
     ordered = quad[order]
     return np.roll(ordered, -int(ordered.sum(1).argmin()), axis=0).astype(np.float32)
+
+
+def _corners(
+    center: Sequence[float], width: float, height: float, angle: float
+) -> NDArray[np.float32]:
+    return np.asarray(cv2.boxPoints((center, (width, height), angle)), np.float32)
 
 
 def _mean_inside(probability: NDArray[np.float32], quad: NDArray[np.float32]) -> float:

@@ -92,7 +92,9 @@ def _kind_of(spec: FieldSpec) -> Kind:
     name = spec.name.casefold()
     if "date" in name or any(w in spec.name for w in ("日期", "出生", "时间")):
         return "date"
-    if spec.type in ("number", "integer") or any(w in spec.name for w in ("金额", "合计", "价", "税额")):
+    if spec.type in ("number", "integer") or any(
+        w in spec.name for w in ("金额", "合计", "价", "税额")
+    ):
         return "amount"
     if "住所" in spec.name or "地址" in spec.name:
         return "address"
@@ -102,9 +104,7 @@ def _kind_of(spec: FieldSpec) -> Kind:
 # -- labels
 
 
-def _labelled(
-    rows: Rows, labels: Sequence[str], kind: Kind, others: Sequence[str]
-) -> Found | None:
+def _labelled(rows: Rows, labels: Sequence[str], kind: Kind, others: Sequence[str]) -> Found | None:
     """The best value beside or under any of the labels; earlier labels are better names."""
     best: Found | None = None
     for rank, label in enumerate(labels):
@@ -145,7 +145,7 @@ def _is_word(text: str, start: int, end: int, label: str) -> bool:
     if _is_chinese(label):
         # Inside a longer Chinese word it is another label: 合计 in 价税合计 is not meant.
         return not _is_chinese(before[-1:]) or len(label) >= 4
-    return not (before[-1:].isalnum() or after[:1].isalpha() and label[-1].isalpha())
+    return not (before[-1:].isalnum() or (after[:1].isalpha() and label[-1].isalpha()))
 
 
 def _values(
@@ -249,7 +249,7 @@ def _in_section(rows: Rows, section: str, label: str, others: Sequence[str]) -> 
         for line in row
         if _SECTIONS[section].search(fold(line.text)[:4])
     ]
-    candidates = []
+    candidates: list[tuple[float, Found]] = []
     for r, row in enumerate(rows):
         for i, line in enumerate(row):
             rest = _after_label(line.text, fold(label))

@@ -55,7 +55,9 @@ CONCEPTS: tuple[Concept, ...] = (
     ),
     Concept(
         "address",
-        tuple("address addr storeaddress companyaddress shopaddress 地址 商家地址 公司地址".split()),
+        tuple(
+            "address addr storeaddress companyaddress shopaddress 地址 商家地址 公司地址".split()
+        ),
         ("地址", "address"),
     ),
     Concept(
@@ -65,15 +67,28 @@ CONCEPTS: tuple[Concept, ...] = (
             "开票日期 交易日期 消费日期 开具日期 时间 rechnungsdatum datum".split()
         ),
         (
-            "开票日期", "交易日期", "消费日期", "开具日期", "日期", "invoicedate", "invdate", "invdt",
-            "billdate", "issuedate", "dateofissue", "rechnungsdatum", "datum", "date",
+            "开票日期",
+            "交易日期",
+            "消费日期",
+            "开具日期",
+            "日期",
+            "invoicedate",
+            "invdate",
+            "invdt",
+            "billdate",
+            "issuedate",
+            "dateofissue",
+            "rechnungsdatum",
+            "datum",
+            "date",
         ),
-    ),  # fmt: skip
+    ),
     Concept(
         "total",
         tuple(
             "total amount totalamount grandtotal amountdue totaldue totalprice invoicetotal sum "
-            "总计 合计 总额 总金额 合计金额 应付 实付 实收 价税合计 应付金额 实付金额 金额 gesamtbetrag".split()
+            "总计 合计 总额 总金额 合计金额 应付 实付 实收 价税合计 应付金额 实付金额 金额 "
+            "gesamtbetrag".split()
         ),
     ),
     Concept("amount", ("subtotal", "小计"), ("subtotal", "小计", "zwischensumme")),
@@ -91,11 +106,25 @@ CONCEPTS: tuple[Concept, ...] = (
             "发票号码 发票号 单号 收据号 小票号 rechnungsnummer".split()
         ),
         (
-            "发票号码", "发票号", "invoicenumber", "invoiceno", "invno", "invoice", "receiptno",
-            "receiptnumber", "receipt", "billno", "bill", "rechnungsnummer", "rechnungsnr",
-            "单号", "收据号", "小票号", "№",
+            "发票号码",
+            "发票号",
+            "invoicenumber",
+            "invoiceno",
+            "invno",
+            "invoice",
+            "receiptno",
+            "receiptnumber",
+            "receipt",
+            "billno",
+            "bill",
+            "rechnungsnummer",
+            "rechnungsnr",
+            "单号",
+            "收据号",
+            "小票号",
+            "№",
         ),
-    ),  # fmt: skip
+    ),
     Concept("code", ("发票代码",), ("发票代码",)),
     Concept("code", ("phone", "tel", "telephone", "电话"), ("电话", "tel", "phone", "telephone")),
     # Chinese railway tickets print their values without labels.
@@ -115,13 +144,18 @@ CONCEPTS: tuple[Concept, ...] = (
     ),
     Concept("pattern", ("票价",), (), re.compile(r"(?<=[¥￥])\s*\d+(?:\.\d+)?|\d+\.\d+(?=元)")),
     Concept(
-        "pattern", ("座位号", "座位", "座号"), (), re.compile(r"\d{1,2}车\s*\d{1,3}[A-Z]?号(?:[上中下]铺)?")
+        "pattern",
+        ("座位号", "座位", "座号"),
+        (),
+        re.compile(r"\d{1,2}车\s*\d{1,3}[A-Z]?号(?:[上中下]铺)?"),
     ),
     Concept(
         "pattern",
         ("席别", "座位类型", "座席"),
         (),
-        re.compile(r"(?:商务|特等|一等|二等|软|硬|新空调软|新空调硬|高级软)[座卧](?:代[座卧软硬二等]+)?|动卧|无座"),
+        re.compile(
+            r"(?:商务|特等|一等|二等|软|硬|新空调软|新空调硬|高级软)[座卧](?:代[座卧软硬二等]+)?|动卧|无座"
+        ),
     ),
 )
 

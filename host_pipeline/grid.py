@@ -105,8 +105,11 @@ def _table_end(rows: Sequence[Row], start: int) -> int:
     while end < len(rows):
         if len(rows[end]) >= 2 and (end == start or _near(rows[end - 1], rows[end], 3.0)):
             end += 1
-        elif end > start and end + 1 < len(rows) and len(rows[end + 1]) >= 2 and _near(
-            rows[end - 1], rows[end], 1.5
+        elif (
+            end > start
+            and end + 1 < len(rows)
+            and len(rows[end + 1]) >= 2
+            and _near(rows[end - 1], rows[end], 1.5)
         ):
             end += 1
         else:
@@ -141,9 +144,7 @@ def _columns(rows: Sequence[Row]) -> tuple[tuple[float, float], ...]:
 def _column_of(line: Line, columns: Sequence[tuple[float, float]]) -> int:
     """The column that shares the most with the line, else the nearest one."""
     x0, _, x1, _ = extent(line)
-    return max(
-        range(len(columns)), key=lambda c: min(x1, columns[c][1]) - max(x0, columns[c][0])
-    )
+    return max(range(len(columns)), key=lambda c: min(x1, columns[c][1]) - max(x0, columns[c][0]))
 
 
 def _straddles(line: Line, columns: Sequence[tuple[float, float]]) -> bool:

@@ -89,8 +89,7 @@ def _rows(boxes: list[_Box]) -> list[list[int]]:
 def _stacked(box: _Box, row: list[_Box]) -> bool:
     """Does `box` lie over or under a member of the row, rather than beside all of them?"""
     return any(
-        min(box.x1, b.x1) - max(box.x0, b.x0) > 0.5 * min(box.x1 - box.x0, b.x1 - b.x0)
-        for b in row
+        min(box.x1, b.x1) - max(box.x0, b.x0) > 0.5 * min(box.x1 - box.x0, b.x1 - b.x0) for b in row
     )
 
 

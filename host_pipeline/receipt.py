@@ -13,10 +13,14 @@ from host_pipeline.result import Line
 Rows = Sequence[Sequence[Line]]
 
 _HEAD_ROWS = 14  # a receipt's issuer stands at its top
-_REGISTRATION = re.compile(r"[(（]?\s*(?:CO\.?\s*(?:NO|REG)[^)]*|[A-Z]{0,3}\s?\d{5,}\s*-?\s*[A-Z]?)\s*[)）].*$")
+_REGISTRATION = re.compile(
+    r"[(（]?\s*(?:CO\.?\s*(?:NO|REG)[^)]*|[A-Z]{0,3}\s?\d{5,}\s*-?\s*[A-Z]?)\s*[)）].*$"
+)
 
 _DOCUMENT = re.compile(r"(?<=\S)\s+(?:TAX\s+)?(?:INVOICE|RECEIPT|BILL)$", re.IGNORECASE)
-_ADDRESSEE = re.compile(r"\b(?:ATTN|ATTENTION|BILL(?:ED)?\s*TO|SHIP\s*TO|CUSTOMER|SOLD\s*TO)\b", re.IGNORECASE)
+_ADDRESSEE = re.compile(
+    r"\b(?:ATTN|ATTENTION|BILL(?:ED)?\s*TO|SHIP\s*TO|CUSTOMER|SOLD\s*TO)\b", re.IGNORECASE
+)
 
 # The printed total that the customer pays, from the surest name to the least.
 _TOTALS: tuple[tuple[re.Pattern[str], float], ...] = tuple(

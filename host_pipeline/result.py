@@ -78,8 +78,9 @@ class Result:
     `rotation` is in degrees clockwise, from the stored pixels to the upright page of `page_width`
     x `page_height` pixels; `turned` is that part of it which the reader found by looking at the
     text (the rest is what the file's own EXIF or /Rotate says). `raw` is the model's untouched
-    answer; what a parser could not place stands in `unparsed`. `emulated` is True when a stand-in did the work of an NPU.
-    `fallback_reason` is None unless another engine than the wanted one answered."""
+    answer; what a parser could not place stands in `unparsed`. `emulated` is True when a stand-in
+    did the work of an NPU. `fallback_reason` is None unless another engine than the wanted one
+    answered."""
 
     source: str
     page_index: int

@@ -47,7 +47,9 @@ def merge_across(
     the overlap, cut by the facing edges of neighbours, are one group.
     """
     sights = [
-        _Sight(w, b, quad.min(0), quad.max(0), _cut_by(window, quad.min(0), quad.max(0), height, width))
+        _Sight(
+            w, b, quad.min(0), quad.max(0), _cut_by(window, quad.min(0), quad.max(0), height, width)
+        )
         for w, (window, found) in enumerate(zip(windows, quads, strict=True))
         for b, quad in enumerate(found)
     ]

@@ -43,8 +43,8 @@ def main(argv: list[str]) -> int:
         rapid(args.data / labels[0]["image"])
         for label in labels:
             path = args.data / label["image"]
-            predictions["ours"].append(_timed(label, lambda: predict(ocr, path, label)))
-            predictions["rapidocr"].append(_timed(label, lambda: {"lines": rapid(path)}))
+            predictions["ours"].append(_timed(predict, ocr, path, label))
+            predictions["rapidocr"].append(_timed(_rapid_row, rapid, path, label))
     _report(predictions)
     score = args.score or args.data.parent / "score.py"
     if score.is_file():
@@ -65,7 +65,9 @@ def predict(ocr: OCR, path: Path, label: dict[str, Any]) -> dict[str, Any]:
         result = ocr.read(path, "fields", keys=keys)
     else:
         result = ocr.read(path, "table" if label.get("html") else "spotting")
-    row: dict[str, Any] = {"lines": [{"text": x.text, "poly": shown(x.quad, result)} for x in result.lines]}
+    row: dict[str, Any] = {
+        "lines": [{"text": x.text, "poly": shown(x.quad, result)} for x in result.lines]
+    }
     if keys:
         row["fields"] = {f.name: "" if f.value is None else str(f.value) for f in result.fields}
     if label.get("html"):
@@ -105,9 +107,20 @@ def _rapid() -> Callable[[Path], list[dict[str, Any]]]:
     return read
 
 
-def _timed(label: dict[str, Any], read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _rapid_row(
+    rapid: Callable[[Path], list[dict[str, Any]]], path: Path, label: dict[str, Any]
+) -> dict[str, Any]:
+    return {"lines": rapid(path)}
+
+
+def _timed(
+    read: Callable[[Any, Path, dict[str, Any]], dict[str, Any]],
+    reader: Any,
+    path: Path,
+    label: dict[str, Any],
+) -> dict[str, Any]:
     wall, cpu = time.perf_counter(), time.process_time()
-    row = read()
+    row = read(reader, path, label)
     times = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
     return {"id": label["id"], **row, **times}
 

@@ -1,6 +1,6 @@
 """Draws the sample page that the repository carries: made-up text, no other rights in it.
 
-    python scripts/draw_sample.py scripts/sample_page.png wqy-microhei.ttc
+python scripts/draw_sample.py scripts/sample_page.png wqy-microhei.ttc
 """
 
 from __future__ import annotations

@@ -60,9 +60,14 @@ def test_fields_of_receipts(report: dict[str, Any]) -> None:
 
 # RapidOCR 3.10.0 with its defaults on the same pages: detection F, character recall.
 RAPID = {
-    "receipt": (0.829, 0.970), "scene": (0.324, 0.770), "document": (0.689, 0.957),
-    "invoice": (0.722, 0.998), "table": (0.771, 0.996), "zh": (0.645, 0.995), "photo": (0.784, 0.931),
-}  # fmt: skip
+    "receipt": (0.829, 0.970),
+    "scene": (0.324, 0.770),
+    "document": (0.689, 0.957),
+    "invoice": (0.722, 0.998),
+    "table": (0.771, 0.996),
+    "zh": (0.645, 0.995),
+    "photo": (0.784, 0.931),
+}
 
 
 @pytest.mark.parametrize("tag", RAPID)

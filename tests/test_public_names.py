@@ -69,7 +69,9 @@ def _errors() -> Iterator[type[Exception]]:
                     yield value
 
 
-@pytest.mark.parametrize("error", sorted(set(_errors()), key=lambda e: e.__qualname__), ids=lambda e: e.__name__)
+@pytest.mark.parametrize(
+    "error", sorted(set(_errors()), key=lambda e: e.__qualname__), ids=lambda e: e.__name__
+)
 def test_every_error_stands_in_the_table(error: type[Exception]) -> None:
     assert any(issubclass(error, row[0]) for row in ERRORS)
 

@@ -31,7 +31,9 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pages = []
     for number in (1, 2, 3):
         page = Image.new("RGB", (400, 160), "white")
-        ImageDraw.Draw(page).text((40, 50), f"Page number {number}", "black", ImageFont.load_default(36))
+        ImageDraw.Draw(page).text(
+            (40, 50), f"Page number {number}", "black", ImageFont.load_default(36)
+        )
         pages.append(page)
     path = tmp_path_factory.mktemp("pdf") / "three pages 三页.pdf"
     pages[0].save(path, save_all=True, append_images=pages[1:], resolution=100)
@@ -48,7 +50,9 @@ def test_one_page_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None
     code, out, err = _run(capsys, "read", SAMPLE)
     result = Result.from_dict(json.loads(out))
     assert code == 0 and err == ""
-    assert result.lines[0].text == "Green Valley Tea House 绿谷茶馆" and result.source == str(SAMPLE)
+    assert result.lines[0].text == "Green Valley Tea House 绿谷茶馆" and result.source == str(
+        SAMPLE
+    )
     assert "decode" in result.timings_ms and result.settings["min_score"] == 0.5
 
 
@@ -65,16 +69,26 @@ def test_a_document_is_an_array_and_pages_are_chosen(
 def test_the_other_formats(capsys: pytest.CaptureFixture[str], document: Path) -> None:
     code, out, _ = _run(capsys, "read", document, "--format", "jsonl")
     assert code == 0 and [json.loads(line)["page_index"] for line in out.splitlines()] == [0, 1, 2]
-    assert _run(capsys, "read", document, "--format", "text", "--pages", "2")[1] == "Page number 2\n"
-    assert "<table>" in _run(capsys, "read", SAMPLE, "--format", "markdown", "--task", "doc_parse")[1]
+    assert (
+        _run(capsys, "read", document, "--format", "text", "--pages", "2")[1] == "Page number 2\n"
+    )
+    assert (
+        "<table>" in _run(capsys, "read", SAMPLE, "--format", "markdown", "--task", "doc_parse")[1]
+    )
     assert "<html" in _run(capsys, "read", SAMPLE, "--format", "html")[1]
 
 
 def test_fields_by_name_and_by_schema(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    schema = {"type": "object", "properties": {"total": {"type": "number"}, "fax": {"type": "string"}}}
+    schema = {
+        "type": "object",
+        "properties": {"total": {"type": "number"}, "fax": {"type": "string"}},
+    }
     (tmp_path / "schema.json").write_text(json.dumps(schema))
     _, out, _ = _run(capsys, "read", SAMPLE, "--schema", tmp_path / "schema.json")
-    assert {f["name"]: f["value"] for f in json.loads(out)["fields"]} == {"total": 24.8, "fax": None}
+    assert {f["name"]: f["value"] for f in json.loads(out)["fields"]} == {
+        "total": 24.8,
+        "fax": None,
+    }
     _, out, _ = _run(capsys, "read", SAMPLE, "--fields", "date, total", "--format", "text")
     assert out == "date: 2026-03-14\ntotal: 24.80\n"
 
@@ -128,7 +142,9 @@ def test_ctrl_c_leaves_whole_output_for_the_pages_done(tmp_path: Path) -> None:
         page = opened.convert("RGB")
     path, target = tmp_path / "long.pdf", tmp_path / "out.json"
     page.save(path, save_all=True, append_images=[page] * 199)
-    process = subprocess.Popen([*HYOCR, "read", str(path), "-o", str(target)], cwd=ROOT, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [*HYOCR, "read", str(path), "-o", str(target)], cwd=ROOT, stderr=subprocess.PIPE
+    )
     part = tmp_path / "out.json.part"
     until = time.monotonic() + 120
     while time.monotonic() < until and not (part.exists() and part.stat().st_size > 20_000):
@@ -161,7 +177,9 @@ def test_an_empty_folder_is_wrong_use(tmp_path: Path) -> None:
         list(expand([str(tmp_path)]))
 
 
-def test_doctor_tells_what_is_missing_and_how_to_mend_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_tells_what_is_missing_and_how_to_mend_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code, out, _ = _run(capsys, "doctor", "--json")
     findings = {(f["area"], f["name"]): f for f in json.loads(out)}
     assert code == 0 and findings["models", "ppocr"]["status"] == "ok"
@@ -184,3 +202,28 @@ def test_the_api_reads_bytes_arrays_and_pictures() -> None:
         (failure,) = ocr.read_pages(b"", label="upload 7")
         assert isinstance(failure, PageFailure)
         assert failure.to_dict()["error"]["code"] == "input" and failure.source == "upload 7"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_300_page_document_needs_no_more_memory_than_a_30_page_one(tmp_path: Path) -> None:
+    peaks = []
+    for count in (30, 300):
+        page = Image.new("RGB", (500, 700), "white")
+        ImageDraw.Draw(page).text(
+            (40, 50), "One line of print", "black", ImageFont.load_default(36)
+        )
+        path = tmp_path / f"{count}.pdf"
+        page.save(path, save_all=True, append_images=[page] * (count - 1))
+        script = (
+            "import resource, sys\nfrom ascend.cli import main\n"
+            f"assert main(['read', {str(path)!r}, '-o', {str(path) + '.json'!r}]) == 0\n"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert len(json.loads(Path(f"{path}.json").read_text("utf-8"))) == count
+        peaks.append(int(done.stdout) / 1024)
+    assert peaks[1] < peaks[0] + 60, f"peak MiB: {peaks}"

@@ -66,9 +66,7 @@ def run(args: argparse.Namespace) -> int:
     request = _request(args)
     failures: list[PageFailure] = []
     done = 0
-    opening = {
-        k: v for k, v in vars(args).items() if k in ("threads", "device", "precision") and v
-    }
+    opening = {k: v for k, v in vars(args).items() if k in ("threads", "device", "precision") and v}
     with ExitStack() as stack:
         ocr = stack.enter_context(OCR(args.model, args.engine, **opening))
         out = stack.enter_context(_Output(args.output))

@@ -26,9 +26,17 @@ class ReadRequest:
 class Family(Protocol):
     """One loaded model on one engine."""
 
-    name: str
-    tasks: tuple[str, ...]
-    model: Model
+    @property
+    def name(self) -> str:
+        """The family's name, as in --model or a manifest."""
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The names of the tasks that it can do."""
+
+    @property
+    def model(self) -> Model:
+        """Which weights answer."""
 
     def read(self, page: Page, request: ReadRequest) -> Result:
         """The Result of one page. Raises TaskNotSupported and the engine's errors."""

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from ascend.engines import Engine
 from ascend.errors import Cancelled, DeadlineExceeded, TaskNotSupported
 from ascend.families import ReadRequest
-from ascend.families.cascade import Cascade, CascadeSettings, Sight
+from ascend.families.cascade import Cascade, Sight
+from ascend.families.cascade_settings import CascadeSettings
 from host_pipeline.extract import extract_fields
 from host_pipeline.grid import blocks_markdown, page_blocks
 from host_pipeline.order import reading_rows
@@ -42,18 +43,18 @@ class PpOcr:
     """The family on one engine with the graphs `det`, `cls` and `rec`; owns the engine."""
 
     name = "ppocr"
-    tasks = TASKS_DONE
+    tasks: tuple[str, ...] = TASKS_DONE
 
     def __init__(
         self,
         engine: Engine,
         characters: Sequence[str],
         model: Model,
-        settings: CascadeSettings = CascadeSettings(),
+        settings: CascadeSettings | None = None,
     ) -> None:
         self.model = model
         self.engine = engine
-        self._cascade = Cascade(engine, characters, settings)
+        self._cascade = Cascade(engine, characters, settings or CascadeSettings())
 
     def read(self, page: Page, request: ReadRequest) -> Result:
         """Lines with quads and scores in reading order, and what the task makes of them.

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
+from ascend.build.ppocr import ppocr_characters
 from ascend.errors import Cancelled, DeadlineExceeded, TaskNotSupported
 from ascend.families import ReadRequest
 from ascend.families.ppocr import TASKS_DONE, PpOcr
@@ -38,7 +39,9 @@ def sample() -> Page:
         return document.load_page(0)
 
 
-def _drawn(*lines: str, size: tuple[int, int] = (640, 240), ink: str = "black", paper: str = "white") -> Page:
+def _drawn(
+    *lines: str, size: tuple[int, int] = (640, 240), ink: str = "black", paper: str = "white"
+) -> Page:
     picture = Image.new("RGB", size, paper)
     draw = ImageDraw.Draw(picture)
     for i, line in enumerate(lines):
@@ -72,7 +75,9 @@ def test_the_sample_page_is_read_to_the_letter(family: PpOcr, sample: Page) -> N
     assert (result.engine, result.emulated, result.task) == ("ort", False, "spotting_hunyuan")
     assert all(line.score and line.score > 0.9 for line in result.lines)
     title = np.asarray(result.lines[0].quad)
-    assert title.min(0) == pytest.approx((60, 42), abs=12) and title.max(0) == pytest.approx((623, 85), abs=12)
+    assert title.min(0) == pytest.approx((60, 42), abs=12) and title.max(0) == pytest.approx(
+        (623, 85), abs=12
+    )
     assert {"det", "rec", "order"} <= result.timings_ms.keys() and result.warnings == ()
 
 
@@ -89,7 +94,9 @@ def test_a_turned_page_is_read_upright(family: PpOcr, sample: Page, degrees: int
 
 
 def test_fields_of_the_sample(family: PpOcr, sample: Page) -> None:
-    result = family.read(sample, ReadRequest("fields", keys=("Receipt No", "date", "total", "iban")))
+    result = family.read(
+        sample, ReadRequest("fields", keys=("Receipt No", "date", "total", "iban"))
+    )
     assert {f.name: f.value for f in result.fields} == {
         "Receipt No": "GV-20418", "date": "2026-03-14", "total": "24.80", "iban": None,
     }  # fmt: skip
@@ -100,7 +107,11 @@ def test_the_table_of_the_sample(family: PpOcr, sample: Page) -> None:
     (table,) = result.tables
     assert "<tr><td>Sesame cake 芝麻糕</td><td>1</td><td>3.50</td></tr>" in table.html
     markdown = family.read(sample, ReadRequest("doc_parse")).markdown
-    assert markdown and markdown.startswith("Green Valley Tea House 绿谷茶馆\n\n") and table.html in markdown
+    assert (
+        markdown
+        and markdown.startswith("Green Valley Tea House 绿谷茶馆\n\n")
+        and table.html in markdown
+    )
 
 
 @pytest.mark.parametrize("name", sorted(set(TASKS) - set(TASKS_DONE)))
@@ -111,7 +122,9 @@ def test_other_tasks_are_refused_with_the_way_out(family: PpOcr, sample: Page, n
 
 @pytest.mark.parametrize("size", [(1, 1), (8, 8), (600, 3), (3, 600), (640, 480)])
 @pytest.mark.parametrize("shade", [255, 0, 127])
-def test_an_empty_picture_gives_an_empty_answer(family: PpOcr, size: tuple[int, int], shade: int) -> None:
+def test_an_empty_picture_gives_an_empty_answer(
+    family: PpOcr, size: tuple[int, int], shade: int
+) -> None:
     page = _page(Image.new("RGB", size, (shade, shade, shade)))
     result = family.read(page, ReadRequest("text"))
     assert (result.lines, result.text, result.finish_reason) == ((), "", "stop")
@@ -130,9 +143,9 @@ def test_faint_print_is_read_with_stretched_contrast(family: PpOcr) -> None:
 
 
 def test_light_on_dark(family: PpOcr) -> None:
-    assert _texts(family.read(_drawn("Night shift 0815", ink="white", paper="black"), ReadRequest("text"))) == [
-        "Night shift 0815"
-    ]
+    assert _texts(
+        family.read(_drawn("Night shift 0815", ink="white", paper="black"), ReadRequest("text"))
+    ) == ["Night shift 0815"]
 
 
 def test_a_very_long_page_is_read_in_tiles(family: PpOcr) -> None:
@@ -202,14 +215,16 @@ class _Geared:
     def run(self, graph: str, inputs: dict[str, np.ndarray]) -> object:
         spec = self._contract.graphs[graph]
         shapes = [spec.input_shapes(gear) for gear in spec.gears]
-        assert inputs["image"].shape in [tuple(s["image"] if isinstance(s, dict) else s[0]) for s in shapes]
+        assert inputs["image"].shape in [
+            tuple(s["image"] if isinstance(s, dict) else s[0]) for s in shapes
+        ]
         return self._engine.run(graph, inputs)  # type: ignore[attr-defined]
 
     def close(self) -> None: ...
 
 
 def test_the_gears_of_an_npu_give_the_same_lines(family: PpOcr, sample: Page) -> None:
-    geared = PpOcr(_Geared(family.engine), family._cascade.characters, family.model)  # type: ignore[arg-type]
+    geared = PpOcr(_Geared(family.engine), ppocr_characters(), family.model)  # type: ignore[arg-type]
     free = family.read(sample, ReadRequest("text"))
     result = geared.read(sample, ReadRequest("text"))
     assert result.text == free.text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import cv2
 import numpy as np
 import pytest
@@ -62,7 +64,7 @@ def test_tiles_cover_the_page_and_overlap() -> None:
         assert t.x0 == 0 and t.x1 == 700 and t.y1 - t.y0 == 1500
         rows[t.y0 : t.y1] += 1
     assert rows.min() == 1
-    assert all(b.y0 <= a.y1 - 160 for a, b in zip(windows, windows[1:], strict=False))
+    assert all(b.y0 <= a.y1 - 160 for a, b in itertools.pairwise(windows))
 
 
 def test_a_line_in_two_windows_is_reported_once_and_whole() -> None:
@@ -75,7 +77,8 @@ def test_a_line_in_two_windows_is_reported_once_and_whole() -> None:
 def test_lines_of_one_window_do_not_swallow_each_other() -> None:
     windows = [Tile(0, 0, 400, 300)]
     nested = np.array(
-        [[[0, 0], [300, 0], [300, 90], [0, 90]], [[10, 10], [60, 10], [60, 40], [10, 40]]], np.float32
+        [[[0, 0], [300, 0], [300, 90], [0, 90]], [[10, 10], [60, 10], [60, 40], [10, 40]]],
+        np.float32,
     )
     assert sorted(merge_across([nested], windows, 300, 400)) == [[(0, 0)], [(0, 1)]]
 

@@ -100,14 +100,35 @@ def test_a_chinese_invoice() -> None:
 
 
 def test_a_railway_ticket_prints_no_labels() -> None:
-    rows = _rows("K051971", "南丰站 | D6502 | 南昌站", "2018年04月19日 10:51开 | 07车12B号", "￥53.0元 | 二等座")
-    wanted = {"车次": "D6502", "出发站": "南丰", "到达站": "南昌", "票价": "53.0", "座位号": "07车12B号", "席别": "二等座"}
+    rows = _rows(
+        "K051971",
+        "南丰站 | D6502 | 南昌站",
+        "2018年04月19日 10:51开 | 07车12B号",
+        "￥53.0元 | 二等座",
+    )
+    wanted = {
+        "车次": "D6502",
+        "出发站": "南丰",
+        "到达站": "南昌",
+        "票价": "53.0",
+        "座位号": "07车12B号",
+        "席别": "二等座",
+    }
     assert _values(rows, *wanted) == wanted
 
 
 def test_a_card_with_spaced_labels_and_a_wrapped_address() -> None:
-    rows = _rows("名 称 | 成都山石智能制造有限公司", "住 所 | 成都市高新区天府大道", " | 北段100号", "法定代表人 | 陈一鸣")
-    wanted = {"名称": "成都山石智能制造有限公司", "住所": "成都市高新区天府大道北段100号", "法定代表人": "陈一鸣"}
+    rows = _rows(
+        "名 称 | 成都山石智能制造有限公司",
+        "住 所 | 成都市高新区天府大道",
+        " | 北段100号",
+        "法定代表人 | 陈一鸣",
+    )
+    wanted = {
+        "名称": "成都山石智能制造有限公司",
+        "住所": "成都市高新区天府大道北段100号",
+        "法定代表人": "陈一鸣",
+    }
     assert _values(rows, *wanted) == wanted
 
 
@@ -117,6 +138,9 @@ def test_what_is_not_there_is_null_and_not_invented() -> None:
 
 
 def test_a_schema_types_the_values() -> None:
-    schema = {"type": "object", "properties": {"total": {"type": "number"}, "date": {"type": "string"}}}
+    schema = {
+        "type": "object",
+        "properties": {"total": {"type": "number"}, "date": {"type": "string"}},
+    }
     fields, _ = extract_fields(RECEIPT, field_specs(schema))
     assert [f.value for f in fields] == [12.38, "14/03/2019"]

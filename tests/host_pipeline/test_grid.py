@@ -23,8 +23,14 @@ def _page() -> list[list[Line]]:
 def test_a_table_between_paragraphs() -> None:
     title, table, thanks = page_blocks(_page())
     assert (title.is_table, table.is_table, thanks.is_table) == (False, True, False)
-    assert table.cells() == [["Item", "Qty", "Sum"], ["Tea", "2", "9.00"], ["Cake & <pie>", "", "3.50"]]
-    assert table.to_html().endswith("<tr><td>Cake &amp; &lt;pie&gt;</td><td></td><td>3.50</td></tr></table>")
+    assert table.cells() == [
+        ["Item", "Qty", "Sum"],
+        ["Tea", "2", "9.00"],
+        ["Cake & <pie>", "", "3.50"],
+    ]
+    assert table.to_html().endswith(
+        "<tr><td>Cake &amp; &lt;pie&gt;</td><td></td><td>3.50</td></tr></table>"
+    )
     assert table.quad == rectangle(0, 60, 480, 140)
 
 

@@ -57,6 +57,8 @@ def test_a_leaning_page_is_levelled_first(degrees: float) -> None:
 def test_every_line_stands_once() -> None:
     rng = np.random.default_rng(5)
     corners = rng.uniform(0, 900, (200, 2))
-    boxes = [(x, y, x + w, y + 15) for (x, y), w in zip(corners, rng.uniform(10, 300, 200))]
+    boxes = [
+        (x, y, x + w, y + 15) for (x, y), w in zip(corners, rng.uniform(10, 300, 200), strict=True)
+    ]
     rows = reading_rows(_quads(*boxes), [False] * 200)
     assert sorted(i for row in rows for i in row) == list(range(200))

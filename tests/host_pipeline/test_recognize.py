@@ -42,7 +42,9 @@ def test_a_leaning_quad_is_levelled() -> None:
     a = np.array([2.0, 1.0]) / np.sqrt(5)
     b = np.array([-1.0, 2.0]) / np.sqrt(5)
     center = np.array([100.0, 100.0])
-    quad = np.array([center + s * 60 * a + t * 15 * b for s, t in ((-1, -1), (1, -1), (1, 1), (-1, 1))])
+    quad = np.array(
+        [center + s * 60 * a + t * 15 * b for s, t in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
+    )
     crop = cut(pixels, quad.astype(np.float32))
     assert crop.shape == (30, 120, 3)
     assert (crop[13:17].mean(axis=(1, 2)) < 90).all() and crop[:8].mean() > 240
