@@ -23,6 +23,7 @@ from PIL import Image, ImageDraw, ImageFont
 from ascend.errors import UsageError
 from ascend.failover import Canary, FailoverFamily, FailoverPolicy
 from ascend.families import Family, ReadRequest
+from atc_configs.manifest import MANIFEST_NAME
 from host_pipeline.page import Page
 
 _KEYS = {"primary", "fallback", "timeout_ms", "model", "canary", "failures", "cool_down_s"}
@@ -84,7 +85,10 @@ def open_configured(path: str | Path, open_family: OpenFamily, **settings: Any) 
     def open_side(side: Side, **more: Any) -> Family:
         return open_family(side.model, side.engine, **{**settings, **side.options, **more})
 
-    fallback = open_side(config.fallback)
+    # The fallback takes the bundle's canvases: its answers must not differ by a page's size.
+    bundle = Path(config.primary.model)
+    like = {"gears_of": bundle} if (bundle / MANIFEST_NAME).is_file() else {}
+    fallback = open_side(config.fallback, **like)
     # Only the engine of an NPU has deadlines for its steps; a CPU has no device that can hang.
     more = {"timeout_ms": config.timeout_ms} if config.primary.engine == "acl" else {}
     try:
