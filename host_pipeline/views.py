@@ -28,6 +28,8 @@ LEGIBLE_PX = 6.0
 _TOLERANCE = 0.85
 # Without print to measure (a photograph, a drawing): half size, if that is smaller.
 _UNMEASURED = 0.5
+# A small page is enlarged to the fewest pixels that a model was trained on, by no more than this.
+_MAX_ENLARGE = 4.0
 # Tiles overlap by this many character heights, so that a line is whole in one of two neighbours.
 _OVERLAP_GLYPHS = 6.0
 # A band is at least this many character heights: below, a tile would hold no paragraph.
@@ -97,15 +99,20 @@ def hugging_views(
     budgets: Sequence[int],
     *,
     tile: Literal["bands", "grid"] | None,
+    min_pixels: int = 0,
     patch: int = 16,
     merge: int = 2,
 ) -> Views:
     """Canvases that hug the page, with as many patches as its print needs to be comfortable to
     read, at most the largest of `budgets` (ascending: the sizes that a graph was compiled for).
+    A page of fewer than `min_pixels` is enlarged, as the model's own rule does.
 
     Where even that leaves it illegible: "grid" cuts it into overlapping tiles, "bands" only
     across (a line is never cut), None shrinks it; what is lost is said in a notice."""
     height, width = pixels.shape[:2]
+    enlarged = _enlarged(pixels, min_pixels, budgets[-1], patch, merge)
+    if enlarged is not None:
+        return Views((View(enlarged),))
     glyph = glyph_height(pixels)
     wanted = _UNMEASURED if glyph is None else min(1.0, COMFORTABLE_PX / glyph)
     boxed = _hug(pixels, _budget_for(height, width, wanted, budgets, patch, merge), patch, merge)
@@ -149,6 +156,22 @@ def glyph_height(pixels: NDArray[np.uint8]) -> float | None:
         return None
     median = float(np.median(down[glyphs]))
     return median / shrink
+
+
+def _enlarged(
+    pixels: NDArray[np.uint8], min_pixels: int, budget: int, patch: int, merge: int
+) -> Letterboxed | None:
+    """A page of fewer than `min_pixels` enlarged to them; None if it has enough, or where the
+    patch budget has no room for it."""
+    height, width = pixels.shape[:2]
+    factor = min(_MAX_ENLARGE, math.sqrt(min_pixels / (height * width)))
+    if factor <= 1:
+        return None
+    cell = patch * merge
+    down, across = (math.ceil(round(side * factor) / cell) for side in (height, width))
+    if down * across * merge * merge > budget:
+        return None
+    return letterbox(pixels, down * cell, across * cell, max_scale=factor)
 
 
 def _budget_for(

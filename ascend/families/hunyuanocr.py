@@ -162,7 +162,7 @@ class HunyuanOCR:
             if options.budget is not None:
                 budgets = (*(b for b in budgets if b < options.budget), options.budget)
             tile = TILES.get(reading.task.form) if options.tile else None
-            size = {"patch": vision.patch, "merge": vision.merge}
+            size = {"patch": vision.patch, "merge": vision.merge, "min_pixels": rule.min_pixels}
             return hugging_views(pixels, budgets, tile=tile, **size)
 
     def _ask(

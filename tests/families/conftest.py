@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -21,4 +22,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def files(checkpoint: Path) -> ModelFiles:
-    return open_files(checkpoint)
+    """The model's files, but for the pixels below which a page is enlarged: those of tests are
+    small."""
+    opened = open_files(checkpoint)
+    return dataclasses.replace(opened, patches=dataclasses.replace(opened.patches, min_pixels=1024))

@@ -97,6 +97,15 @@ def test_every_canvas_maps_back(
     assert max(x for x, _ in result.lines[0].quad) <= page.width
 
 
+def test_a_small_page_is_enlarged_to_what_the_model_knows(checkpoint: Path) -> None:
+    released = open_files(checkpoint)  # 512² pixels at least
+    result = say(released, "A(0,0),(1000,1000)").read(draw_page(150, 210), ReadRequest("spotting"))
+    ((height, width),) = result.settings["canvases"]
+    assert 512**2 <= height * width <= 1200 * 256
+    assert result.lines[0].quad is not None
+    assert result.lines[0].quad[2] == pytest.approx((210, 150), abs=0.5)
+
+
 def test_a_result_says_everything_about_its_making(files: ModelFiles) -> None:
     request = ReadRequest("doc_parse", options={"temperature": 0.5, "seed": 7, "draft": False})
     result = say(files, "# Title\n\ntext").read(draw_page(), request)

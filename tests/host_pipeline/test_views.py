@@ -48,6 +48,20 @@ def test_a_small_page_is_shown_as_it_is(size: tuple[int, int]) -> None:
     assert views.notices == ()
 
 
+@pytest.mark.parametrize("size", [(300, 420), (59, 238), (74, 1920), (511, 511), (20, 20)])
+def test_a_page_of_few_pixels_is_enlarged_by_no_more_than_four(size: tuple[int, int]) -> None:
+    pixels = np.random.default_rng(2).integers(0, 256, (*size, 3), dtype=np.uint8)
+    (view,) = hugging_views(pixels, LADDER, tile=None, min_pixels=512 * 512).parts
+    factor = min(4.0, (512 * 512 / (size[0] * size[1])) ** 0.5)
+    assert view.boxed.scale == pytest.approx((factor, factor), rel=0.03)
+    assert max(view.boxed.pad) < 32
+    corner = np.array([[1000.0, 1000.0]]) * np.divide(size[::-1], 1000.0) * factor
+    on_canvas = corner / np.array(view.canvas.shape[1::-1]) * 1000
+    assert view.to_page(on_canvas)[0] == pytest.approx(size[::-1], abs=1.0)
+    (tight,) = hugging_views(pixels, (64,), tile=None, min_pixels=512 * 512).parts
+    assert tight.canvas.shape[0] * tight.canvas.shape[1] <= 64 * 256
+
+
 def test_a_page_gets_the_patches_that_its_print_needs() -> None:
     def patches(pixels: np.ndarray) -> int:
         views = hugging_views(pixels, LADDER, tile="bands")
