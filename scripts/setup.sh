@@ -1,7 +1,7 @@
 # Sourced by the other scripts: `setup EXTRAS` makes .venv hold the package with these extras.
 # A second call with the same extras and an unchanged pyproject.toml returns at once.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(cd -P "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=${HYOCR_VENV:-$root/.venv}
 
 say() { echo "$*" >&2; }

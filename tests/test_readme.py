@@ -28,6 +28,12 @@ def _sessions() -> list[list[tuple[str, str]]]:
 
 
 SESSIONS = _sessions()
+# Exporting compares every compiled size with the original: minutes.
+LONG = [pytest.mark.slow, pytest.mark.timeout(3000)]
+CASES = [
+    pytest.param(s, id=s[0][0][:40], marks=LONG if any("hyocr export" in c for c, _ in s) else [])
+    for s in SESSIONS
+]
 
 
 def _environment(tmp_path: Path) -> dict[str, str]:
@@ -51,7 +57,7 @@ def test_there_is_something_to_run() -> None:
     assert sum(map(len, SESSIONS)) >= 15
 
 
-@pytest.mark.parametrize("session", SESSIONS, ids=lambda s: s[0][0][:40])
+@pytest.mark.parametrize("session", CASES)
 def test_the_commands_run_and_print_what_is_shown(
     session: list[tuple[str, str]], tmp_path: Path
 ) -> None:
