@@ -58,17 +58,24 @@ def model_costs(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> list[OpC
     constants = {tensor.name for tensor in inferred.initializer}
     constants |= {o for node in inferred.node if node.op_type == "Constant" for o in node.output}
     edges = {v.name for v in inferred.input} - constants
-    graph = _Graph(known, constants, edges | {v.name for v in inferred.output})
-    return [graph.cost(node) for node in inferred.node if node.op_type not in VIEWS]
+    views = _views(inferred)
+    graph = _Graph(known, constants, edges | {v.name for v in inferred.output}, views)
+    return [graph.cost(node) for node in inferred.node if node.output[0] not in views]
 
 
 class _Graph:
-    """Tensors by name: (shape, bits of an element); the constants; inputs and outputs of it all."""
+    """Tensors by name: (shape, bits of an element); the constants; inputs and outputs of it all;
+    tensors that are others under another shape."""
 
     def __init__(
-        self, known: dict[str, tuple[Shape, int]], constants: set[str], edges: set[str]
+        self,
+        known: dict[str, tuple[Shape, int]],
+        constants: set[str],
+        edges: set[str],
+        views: dict[str, str],
     ) -> None:
-        self._known, self._constants, self._edges = known, constants, edges
+        self._known, self._views = known, views
+        self._constants, self._edges = constants, edges
 
     def cost(self, node: Any) -> OpCost:
         names = [name for name in node.input if name]
@@ -76,9 +83,10 @@ class _Graph:
         kind, out = node.op_type, self._of(node, outputs[0])[0]
         touched = [*names, *outputs]
         sizes = {name: self._bytes(node, name) for name in touched}
-        weights = sum(sizes[n] for n in names if n in self._constants)
-        edges = sum(sizes[n] for n in touched if n in self._edges)
-        inner = [n for n in touched if n not in self._constants and n not in self._edges]
+        roots = {name: self._views.get(name, name) for name in touched}
+        weights = sum(sizes[n] for n in names if roots[n] in self._constants)
+        edges = sum(sizes[n] for n in touched if roots[n] in self._edges)
+        inner = [n for n in touched if roots[n] not in self._constants | self._edges]
         elements = prod(out)
         if kind.startswith("Reduce") or kind in ("MaxPool", "AveragePool", "LayerNormalization"):
             elements = max(elements, prod(self._of(node, names[0])[0]))
@@ -120,6 +128,28 @@ class _Graph:
                 " the inputs; simplify the graph, or export it with constant shapes"
             )
         return self._known[name]
+
+
+def _views(graph: Any) -> dict[str, str]:
+    """Tensor -> the one whose bytes it has: outputs of views, and of transposes that the product
+    behind them reads in place (every matrix unit takes either order)."""
+    readers: dict[str, list[str]] = {}
+    for node in graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node.op_type)
+    views: dict[str, str] = {}
+    for node in graph.node:
+        if node.op_type in VIEWS or (node.op_type == "Transpose" and _read_turned(node, readers)):
+            source = node.input[0] if node.input else node.output[0]
+            for name in node.output:
+                views[name] = views.get(source, source)
+    return views
+
+
+def _read_turned(node: Any, readers: Mapping[str, list[str]]) -> bool:
+    perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), [])
+    last = perm[-2:] == [len(perm) - 1, len(perm) - 2] and perm[:-2] == list(range(len(perm) - 2))
+    return last and set(readers.get(node.output[0], ())) == {"MatMul"}
 
 
 def _set_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> None:
