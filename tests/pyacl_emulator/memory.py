@@ -150,4 +150,3 @@ class Memory:
         for block in self._quarantine:
             self.pages.release(block.host, block.mapped)
         self._quarantine.clear()
-        self.pages.close()

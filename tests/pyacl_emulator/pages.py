@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from functools import cache
 
 POISON = 0xFF
 _CHUNK = 4 << 20  # one mapping per chunk: 65,530 mappings (Linux default) reach 256 GB
@@ -27,12 +28,16 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
+@cache
+def _poison_file() -> int:
+    """A file of one chunk of poison, made once and kept for the life of the process."""
+    file = os.memfd_create("poison")
+    os.write(file, bytes([POISON]) * _CHUNK)
+    return file
+
+
 class Pages:
     """Owner of poisoned mappings; `release` gives one back to the system."""
-
-    def __init__(self) -> None:
-        self._poison_file = os.memfd_create("poison")
-        os.write(self._poison_file, bytes([POISON]) * _CHUNK)
 
     def take(self, size: int) -> tuple[int, int]:
         """(address, mapped length) of at least `size` poisoned bytes. Raises MemoryError."""
@@ -47,7 +52,7 @@ class Pages:
         for offset in range(0, length, _CHUNK):
             part = min(_CHUNK, length - offset)
             _libc.mmap(address + offset, part, _PROT, mmap.MAP_PRIVATE | _MAP_FIXED,
-                       self._poison_file, 0)  # fmt: skip
+                       _poison_file(), 0)  # fmt: skip
         return address, length
 
     def poison(self, address: int, length: int) -> None:
@@ -56,10 +61,6 @@ class Pages:
             ctypes.memset(address, POISON, length)
         else:
             _libc.madvise(address, length, _MADV_DONTNEED)
-
-    def close(self) -> None:
-        """Closes the poison file; what is mapped stays mapped."""
-        os.close(self._poison_file)
 
     def release(self, address: int, length: int) -> None:
         """Unmaps; a view that still points there is a crash, as on the real thing."""

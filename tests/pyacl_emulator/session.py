@@ -38,7 +38,7 @@ class Program:
     """A compiled graph; thread-safe to run."""
 
     def __init__(self, file: om.OmFile, threads: int) -> None:
-        import onnxruntime  # type: ignore[import-untyped]
+        import onnxruntime
 
         self.threads = threads
         options = onnxruntime.SessionOptions()
