@@ -25,11 +25,10 @@ _LIMITS = {"text": 0, "spotting": 10, "fields": 10}
 
 
 def layout_for(canvas: tuple[int, int], task: str) -> Layout:
-    """The world's layout on a canvas: 1 to 3 lines on the slip, 2 to 5 short ones on the card."""
+    """The world's layout on a canvas: slips of 1 to 3 lines; on the large canvas the slip lies in
+    the corner and the rest is letterbox grey."""
     labelled = 1.0 if task == "fields" else 0.5
-    if canvas[0] < 200:
-        return Layout(canvas, 1, 3, labelled)
-    return Layout(canvas, 2, 5, labelled, widest=340)
+    return Layout(canvas, 1, 3, labelled, page=world.CANVASES[0])
 
 
 def draw_tests(

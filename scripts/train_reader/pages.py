@@ -75,7 +75,8 @@ class Layout:
     fill: float = 0.3  # least width of a free line, as a share of the room
     widest: int = 10_000  # most pixels of a line
     bars: float = 0.0  # share of pages that leave letterbox bars on the right or below
-    keep: int = 0  # cells to show: those with ink and random others; 0 shows the whole window
+    page: tuple[int, int] | None = None  # the page's size in the window's corner, grey beyond
+    keep: int = 0  # cells to show: the page's or the inked, and random others; 0 shows all
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +211,7 @@ def _offsets(rng: random.Random, lines: int, height: int) -> list[int]:
 
 def _page_size(rng: random.Random, layout: Layout) -> tuple[int, int]:
     """Height and width of the page in its window: smaller on one side if there are bars."""
-    height, width = layout.window
+    height, width = layout.page or layout.window
     if rng.random() >= layout.bars:
         return height, width
     if rng.random() < 0.5:
@@ -223,19 +224,21 @@ def draw_page(rng: random.Random, layout: Layout, style: Style) -> DrawnPage:
     while True:
         size = _page_size(rng, layout)
         mask, lines = _write_lines(rng, size, layout, style)
-        if lines and layout.keep:
-            cells = _choose_cells(rng, mask, lines, layout.keep)
-            if cells is None:
+        if not lines:
+            continue
+        cells = all_cells(layout.window)
+        if layout.keep:
+            ink = _page_cells(layout) if layout.page else _inked_cells(mask, lines)
+            if ink.sum() > layout.keep:
                 continue
-            mask = np.concatenate([mask[r : r + CELL, c : c + CELL] for r, c in cells * CELL])
-            pixels = paint(rng, mask, style.degrade)
-        elif lines:
-            cells = all_cells(layout.window)
-            pixels = paint(rng, mask, style.degrade)
+            cells = _add_blank(rng, ink, layout.keep)
+        pixels = paint(rng, _gather(mask, cells) if layout.keep else mask, style.degrade)
+        if layout.keep:
+            beyond = (cells * CELL >= np.array(size)).any(axis=1).repeat(CELL)
+            pixels[beyond] = _BAR_GREY
+        else:
             pixels[size[0] :] = _BAR_GREY
             pixels[:, size[1] :] = _BAR_GREY
-        else:
-            continue
         fields = {line.key: line.value for line in lines if line.key}
         return DrawnPage(pixels, tuple(lines), fields, cells)
 
@@ -267,22 +270,35 @@ def all_cells(window: tuple[int, int]) -> NDArray[np.int64]:
     return np.argwhere(np.ones((window[0] // CELL, window[1] // CELL), np.bool_))
 
 
-def _choose_cells(
-    rng: random.Random, mask: NDArray[np.uint8], lines: list[Line], keep: int
-) -> NDArray[np.int64] | None:
-    """All cells with ink and random blank ones, `keep` in all; None if the ink needs more."""
+def _page_cells(layout: Layout) -> NDArray[np.bool_]:
+    """The cells of a page that lies in the corner of its window, (rows, columns)."""
+    assert layout.page is not None
+    shown = np.zeros((layout.window[0] // CELL, layout.window[1] // CELL), np.bool_)
+    shown[: layout.page[0] // CELL, : layout.page[1] // CELL] = True
+    return shown
+
+
+def _inked_cells(mask: NDArray[np.uint8], lines: list[Line]) -> NDArray[np.bool_]:
+    """The cells with ink or a character's centre, (rows, columns)."""
     rows, columns = mask.shape[0] // CELL, mask.shape[1] // CELL
     ink = mask.reshape(rows, CELL, columns, CELL).max(axis=(1, 3)) > 0
     for line in lines:
         for mark in line.marks:
             ink[int(line.center_y // CELL), min(columns - 1, int(mark.center_x // CELL))] = True
-    blank = [tuple(cell) for cell in np.argwhere(~ink)]
-    more = keep - int(ink.sum())
-    if more < 0:
-        return None
-    for row, column in rng.sample(blank, more):
-        ink[row, column] = True
-    return np.argwhere(ink)
+    return ink
+
+
+def _add_blank(rng: random.Random, ink: NDArray[np.bool_], keep: int) -> NDArray[np.int64]:
+    """The places of `ink` and random others, `keep` in all, in reading order."""
+    shown = ink.copy()
+    for row, column in rng.sample([tuple(c) for c in np.argwhere(~ink)], keep - int(ink.sum())):
+        shown[row, column] = True
+    return np.argwhere(shown)
+
+
+def _gather(mask: NDArray[np.uint8], cells: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """The cells of a mask one below the other, (K * 32, 32)."""
+    return np.concatenate([mask[r : r + CELL, c : c + CELL] for r, c in cells * CELL])
 
 
 def _noise(rng: random.Random, shape: tuple[int, int], sigma: float) -> NDArray[np.float32]:

@@ -30,7 +30,8 @@ class Phase:
 
 
 def _mix(entry: dict[str, Any]) -> Mix:
-    layout = Layout(**{**entry["layout"], "window": tuple(entry["layout"]["window"])})
+    sides = {name: tuple(v) for name, v in entry["layout"].items() if isinstance(v, list)}
+    layout = Layout(**{**entry["layout"], **sides})
     return Mix(
         layout=layout,
         canvas=tuple(entry["canvas"]),

@@ -65,6 +65,19 @@ def test_kept_cells_hold_all_the_ink() -> None:
             assert (int(line.center_y // CELL), int(mark.center_x // CELL)) in shown
 
 
+@needs_fonts
+def test_a_slip_on_the_large_canvas_is_grey_beyond_its_sides() -> None:
+    layout = Layout((480, 640), 1, 3, page=(96, 320))
+    page = draw_page(random.Random(4), layout, Style(FONTS))
+    assert (page.pixels[96:] == 114).all() and (page.pixels[:, 320:] == 114).all()
+    assert max(line.box[3] for line in page.lines) <= 96
+    some = draw_page(
+        random.Random(4), Layout((480, 640), 1, 3, page=(96, 320), keep=40), clean_style()
+    )
+    tiles, beyond = samples.cut_tiles(some), (some.cells >= (3, 10)).any(axis=1)
+    assert beyond.sum() == 10 and (tiles[beyond] == 114).all()
+
+
 def test_every_learned_token_of_a_text_points_at_its_own_cell() -> None:
     page = made_page("AB", "CD")
     grid = samples.whole_grid(page)
