@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -155,6 +156,25 @@ def test_ctrl_c_leaves_whole_output_for_the_pages_done(tmp_path: Path) -> None:
     assert process.returncode == 130 and b"pages are complete" in err
     rows = json.loads(target.read_text("utf-8"))
     assert 1 <= len(rows) < 200 and [r["page_index"] for r in rows] == list(range(len(rows)))
+
+
+def test_a_terminal_sees_a_progress_bar_and_a_pipe_none(document: Path) -> None:
+    pty = pytest.importorskip("pty", reason="no pseudo-terminals on this system")
+    termios, fcntl = pytest.importorskip("termios"), pytest.importorskip("fcntl")
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    command = [*HYOCR, "read", str(document), "--format", "text"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, timeout=200)
+        os.set_blocking(ours, False)
+        shown = os.read(ours, 1 << 16).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.returncode == 0 and b"Page number 3" in done.stdout
+    assert "3/3" in shown
+    piped = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=200)
+    assert piped.stderr == b""
 
 
 def test_a_closed_pipe_is_no_error(document: Path) -> None:

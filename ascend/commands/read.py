@@ -71,7 +71,9 @@ def run(args: argparse.Namespace) -> int:
         ocr = stack.enter_context(OCR(args.model, args.engine, **opening))
         out = stack.enter_context(_Output(args.output))
         stop = stack.enter_context(_stop_on_interrupt())
-        request.update(on_text=_show if args.stream else None, cancelled=stop.is_set)
+        bar = stack.enter_context(_Bar(len(sources), args.pages))
+        request.update(on_open=bar.opened, cancelled=stop.is_set)
+        request["on_text"] = _show if args.stream else None
 
         def results() -> Iterator[Result]:
             """Read pages; Ctrl-C ends them as their last page would, so that output is whole."""
@@ -84,7 +86,8 @@ def run(args: argparse.Namespace) -> int:
                 )
             )
             try:
-                for outcome in _progress(outcomes, len(sources)):
+                for outcome in outcomes:
+                    bar.step()
                     if isinstance(outcome, PageFailure):
                         failures.append(outcome)
                         print(f"hyocr: {_place(outcome)}{outcome.error}", file=sys.stderr)
@@ -175,21 +178,33 @@ def _request(args: argparse.Namespace) -> dict[str, Any]:
     return request
 
 
-def _progress(
-    outcomes: Iterator[Result | PageFailure], sources: int
-) -> Iterator[Result | PageFailure]:
-    """The outcomes, with a bar on a terminal's stderr once there is more than one page."""
-    bar = tqdm(total=sources, unit="page", disable=None if sources > 1 else True, file=sys.stderr)
-    seen: set[str] = set()
-    with bar:
-        for outcome in outcomes:
-            if isinstance(outcome, Result) and outcome.source not in seen:
-                seen.add(outcome.source)
-                bar.total += outcome.page_count - 1
-                if bar.disable and bar.total > 1 and sys.stderr.isatty():
-                    bar.disable = False
-            bar.update()
-            yield outcome
+class _Bar:
+    """A progress bar on a terminal's stderr, from the second page on; silent elsewhere. `total`
+    grows as documents are opened."""
+
+    def __init__(self, sources: int, pages: Sequence[int] | None) -> None:
+        self._total, self._pages = sources, pages
+        self._bar: Any = None
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def opened(self, count: int) -> None:
+        """A document of `count` pages was opened."""
+        self._total += (count if self._pages is None else len(self._pages)) - 1
+        if self._bar is not None:
+            self._bar.total = self._total
+        elif self._total > 1 and sys.stderr.isatty():
+            self._bar = tqdm(total=self._total, unit="page", file=sys.stderr)
+
+    def step(self) -> None:
+        """A page is done."""
+        if self._bar is not None:
+            self._bar.update()
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
 
 
 def _rendered(form: str, results: Iterator[Result], single: bool) -> Iterator[str]:

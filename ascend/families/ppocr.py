@@ -19,7 +19,7 @@ from ascend.families import ReadRequest
 from ascend.families.cascade import Cascade, Sight
 from ascend.families.cascade_settings import CascadeSettings
 from host_pipeline.extract import extract_fields
-from host_pipeline.grid import blocks_markdown, page_blocks
+from host_pipeline.grid import blocks_markdown, extent, page_blocks
 from host_pipeline.order import reading_rows
 from host_pipeline.page import Page
 from host_pipeline.parse import field_specs
@@ -70,7 +70,7 @@ class PpOcr:
         with recording() as record:
             sight = self._cascade.see(page, _checker(request))
             with span("order"):
-                rows, lines = _ordered(sight)
+                rows, lines = _ordered(sight, subtitles=wanted.name == "subtitles")
             notices = [*page.notices, *sight.notices]
             fields: tuple[Field, ...] = ()
             if specs:
@@ -119,12 +119,24 @@ class PpOcr:
         self.engine.close()
 
 
-def _ordered(sight: Sight) -> tuple[list[list[Line]], tuple[Line, ...]]:
+def _ordered(sight: Sight, subtitles: bool) -> tuple[list[list[Line]], tuple[Line, ...]]:
     """The rows of the page in reading order, and their lines one after another."""
-    quads: NDArray[np.float32] = np.asarray([line.quad for line in sight.lines], np.float32)
-    rows = reading_rows(quads.reshape(-1, 4, 2), [line.vertical for line in sight.lines])
-    grouped = [[sight.lines[i] for i in row] for row in rows]
+    found = sight.lines
+    if subtitles:
+        found = tuple(line for line in found if _is_subtitle(line, sight.page))
+    quads: NDArray[np.float32] = np.asarray([line.quad for line in found], np.float32)
+    rows = reading_rows(quads.reshape(-1, 4, 2), [line.vertical for line in found])
+    grouped = [[found[i] for i in row] for row in rows]
     return grouped, tuple(line for row in grouped for line in row)
+
+
+def _is_subtitle(line: Line, page: Page) -> bool:
+    """Subtitles stand in the lower third of a frame and lie across its middle, or are sung from
+    its sides in columns; a strip cut out of a frame holds nothing else."""
+    if page.width > 4 * page.height or line.vertical:
+        return True
+    x0, y0, x1, y1 = extent(line)
+    return (y0 + y1) / 2 > 0.66 * page.height and x0 < 0.6 * page.width and x1 > 0.4 * page.width
 
 
 def _checker(request: ReadRequest) -> Callable[[], None]:

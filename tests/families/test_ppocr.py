@@ -148,6 +148,16 @@ def test_light_on_dark(family: PpOcr) -> None:
     ) == ["Night shift 0815"]
 
 
+def test_subtitles_are_not_the_shop_signs_of_the_frame(family: PpOcr) -> None:
+    frame = Image.new("RGB", (1280, 720), "#334455")
+    draw = ImageDraw.Draw(frame)
+    draw.text((80, 90), "GRAND HOTEL", "yellow", ImageFont.load_default(48))
+    draw.text((430, 640), "See you tomorrow", "white", ImageFont.load_default(44))
+    result = family.read(_page(frame), ReadRequest("subtitles"))
+    assert result.text == "See you tomorrow" and len(result.lines) == 1
+    assert "GRAND HOTEL" in family.read(_page(frame), ReadRequest("text")).text
+
+
 def test_a_very_long_page_is_read_in_tiles(family: PpOcr) -> None:
     picture = Image.new("RGB", (700, 9000), "white")
     draw = ImageDraw.Draw(picture)
