@@ -92,6 +92,8 @@ async def stream_lines(request: Request, service: Service, ask: Ask) -> Response
     error response; later it is the last line."""
     events = service.read(ask)
     first = await until_gone(request, first_of(events, (PageRead,)))
+    if isinstance(first, PageRead) and first.error and first.outcome["page_index"] is None:
+        raise ReadFailed(first.error)  # not a page, the document
     request_id = request.state.request_id
 
     async def lines() -> AsyncIterator[bytes]:
@@ -105,9 +107,7 @@ async def stream_lines(request: Request, service: Service, ask: Ask) -> Response
     return streamed(lines(), events, "application/x-ndjson")
 
 
-def streamed(
-    body: AsyncIterator[bytes], events: Events, media_type: str
-) -> StreamingResponse:
+def streamed(body: AsyncIterator[bytes], events: Events, media_type: str) -> StreamingResponse:
     """A response of `body` that ends `events` when the client leaves."""
 
     async def closing() -> AsyncIterator[bytes]:

@@ -141,8 +141,10 @@ def _typed(file: Path, name: str, value: Any, hint: Any) -> Any:
         return None
     if plain is None:
         plain = {"int | None": int, "str | None": str}.get(str(hint).replace("typing.", ""))
-    if plain is None or not isinstance(value, plain) or (
-        isinstance(value, bool) and hint is not bool
+    if (
+        plain is None
+        or not isinstance(value, plain)
+        or (isinstance(value, bool) and hint is not bool)
     ):
         wanted = getattr(hint, "__name__", str(hint))
         raise UsageError(f"{file}: serve: {name} is {value!r}; give {wanted}")

@@ -75,11 +75,10 @@ class Fetcher:
         pinned = url.copy_with(host=address)
         request_options = {"headers": {"Host": url.netloc.decode("ascii")}}
         extensions = {"sni_hostname": url.host}
-        async with httpx.AsyncClient(
-            follow_redirects=False, trust_env=False, timeout=_SECONDS
-        ) as client, client.stream(
-            "GET", pinned, extensions=extensions, **request_options
-        ) as response:
+        async with (
+            httpx.AsyncClient(follow_redirects=False, trust_env=False, timeout=_SECONDS) as client,
+            client.stream("GET", pinned, extensions=extensions, **request_options) as response,
+        ):
             if response.status_code != 200:
                 raise BadRequest(f"the picture's host answered {response.status_code}, not 200")
             taken = bytearray()

@@ -199,9 +199,7 @@ class JobStore:
     async def _read_page(self, job: Job, index: int) -> PageRead:
         """One page, tried again while the error says that this may help."""
         for trial in range(1, _TRIES + 1):
-            ask = dataclasses.replace(
-                job.ask, pages=(index,), deadline=self.service.deadline()
-            )
+            ask = dataclasses.replace(job.ask, pages=(index,), deadline=self.service.deadline())
             try:
                 return await self._try_page(job, ask)
             except (ReadFailed, ServiceError, DeadlineExceeded) as error:

@@ -34,7 +34,6 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _CLIENT_GONE = 499  # nginx's number for a client that left; nobody is there to read it
 
 
-
 class ClientGone(Exception):
     """The client closed the connection; there is nobody to answer."""
 

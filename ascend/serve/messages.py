@@ -24,9 +24,9 @@ class WorkerSpec:
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What one client wants read: `source` is the file's bytes, or the path of a file that the
-    service itself wrote. `pages` are 0-based, None reads all, which `max_pages` limits; `deadline` is on `time.monotonic`
-    (one clock for all processes of a machine); `live`: the text is wanted while it is made;
-    `client` shares the queue with others in turn."""
+    service itself wrote. `pages` are 0-based, None reads all, which `max_pages` limits; `deadline`
+    is on `time.monotonic` (one clock for all processes of a machine); `live`: the text is wanted
+    while it is made; `client` shares the queue with others in turn."""
 
     source: bytes | str
     label: str = "upload"

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of requests and of the stages of their pages, where a collector is configured.
+"""OpenTelemetry spans of requests and of the stages of their pages, where there is a collector.
 
 The stages were measured in the worker and arrive as durations; they are laid out one after another
 so as to end when their page arrived.

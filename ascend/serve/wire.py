@@ -30,9 +30,7 @@ OPTIONS = frozenset(
     "profile resize budget tile draft retry temperature top_k top_p repetition_penalty max_tokens "
     "seed".split()
 )
-_PARAMETERS = frozenset(
-    "task fields schema pages options format stream timeout_s filename".split()
-)
+_PARAMETERS = frozenset("task fields schema pages options format stream timeout_s filename".split())
 _SMALL = 1 << 16  # bytes of base64 that are decoded on the event loop; more go to a thread
 _LABEL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _BLOCK = 1 << 20
@@ -78,8 +76,10 @@ def parse_json(text: str | bytes, what: str) -> Any:
 
 async def decode_base64(text: str, what: str) -> bytes:
     """Raises BadRequest for what is no base64. Line breaks are allowed."""
-    return _decoded(text, what) if len(text) < _SMALL else await asyncio.to_thread(
-        _decoded, text, what
+    return (
+        _decoded(text, what)
+        if len(text) < _SMALL
+        else await asyncio.to_thread(_decoded, text, what)
     )
 
 

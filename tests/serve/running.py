@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from PIL import Image, ImageDraw, ImageFont
-
 import httpx
+from PIL import Image, ImageDraw, ImageFont
 
 from ascend.serve.config import ServeConfig
 from ascend.serve.server import ServiceServer, listen

@@ -119,10 +119,15 @@ def test_what_is_wrong_is_said_in_one_shape(
     assert error.keys() == {"message", "type", "param", "code", "retryable", "request_id"}
     assert error["code"].startswith(code)
     assert error["request_id"] == answer.headers["x-request-id"]
-    assert "/" not in error["message"].replace("/v1/", "") and "Traceback" not in answer.text
+    assert (
+        "/" not in error["message"].replace("/v1/", "").replace("t/f", "")
+        and "Traceback" not in answer.text
+    )
 
 
-@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/v1/ocr", 405), ("GET", "/x", 404)])
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/v1/ocr", 405), ("GET", "/x", 404)]
+)
 def test_the_router_s_own_refusals_have_that_shape_too(
     ppocr: Running, method: str, path: str, status: int
 ) -> None:

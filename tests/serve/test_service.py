@@ -1,0 +1,231 @@
+"""What keeps a service up: probes, limits, deadlines, clients that leave, workers that die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import statistics
+import struct
+import time
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from ascend.serve.config import ServeConfig
+from ascend.serve.errors import RateLimited, Unauthorized
+from ascend.serve.keys import KeyRing
+from ascend.serve.queueing import FairQueue
+from tests.serve.running import READY_S, Running, picture_of, running, wait_for
+
+
+def test_ready_names_the_engines_and_the_last_answer(ppocr: Running) -> None:
+    value = ppocr.get("/readyz").json()
+    assert value["ready"] and value["reason"] is None
+    assert value["engines"] == [
+        {"role": "primary", "engine": "ort", "serving": True, "reason": None}
+    ]
+    assert value["last_answer_age_s"] < ppocr.config.ready_interval_s
+
+
+def test_probes_answer_at_once_while_the_engine_works(ppocr: Running) -> None:
+    busy = picture_of(*(f"Line number {i} of a page" for i in range(30)), size=(900, 1500))
+    with ThreadPoolExecutor(6) as pool:
+        reads = [pool.submit(_read, ppocr.url, busy) for _ in range(6)]
+        times = []
+        with httpx.Client(trust_env=False) as http:
+            http.get(ppocr.url + "/livez")
+            while not all(read.done() for read in reads) and len(times) < 60:
+                begun = time.perf_counter()
+                assert http.get(ppocr.url + "/livez").status_code == 200
+                times.append(time.perf_counter() - begun)
+                assert http.get(ppocr.url + "/readyz").status_code == 200
+    assert [read.result().status_code for read in reads] == [200] * 6
+    # The quickest quarter: the others may have waited for a CPU that all of us share.
+    assert statistics.quantiles(times, n=4)[0] < 0.05
+
+
+def test_metrics_count_what_was_done(ppocr: Running, picture: bytes) -> None:
+    assert ppocr.read(picture).status_code == 200
+    text = ppocr.get("/metrics").text
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert float(lines['hyocr_requests_total{route="/v1/ocr",status="200"}']) >= 1
+    assert float(lines["hyocr_ready"]) == 1
+    assert float(lines['hyocr_stage_seconds_count{stage="det"}']) >= 1
+    assert float(lines["hyocr_worker_rss_bytes"]) > 10e6
+    assert lines['hyocr_engine_serving{engine="ort",role="primary"}'] == "1.0"
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are(ppocr: Running) -> None:
+    import json
+    import re
+
+    import ascend.serve
+
+    text = Path(ascend.serve.__file__).with_name("grafana.json").read_text("utf-8")
+    asked = set(re.findall(r"hyocr_[a-z_]+", " ".join(_expressions(json.loads(text)))))
+    there = set(re.findall(r"^# TYPE (hyocr_[a-z_]+)", ppocr.get("/metrics").text, re.M))
+    names = there | {f"{name}_{end}" for name in there for end in ("bucket", "count", "sum")}
+    assert asked and asked <= names | {"hyocr_device_used_bytes", "hyocr_device_total_bytes"}
+
+
+def test_a_large_body_is_refused_before_it_is_read(ppocr: Running) -> None:
+    answer = ppocr.read(b"x" * ((4 << 20) + 1))
+    assert answer.status_code == 413 and answer.json()["error"]["code"] == "body_too_large"
+
+    def endless() -> object:
+        for _ in range(5):
+            yield b"x" * (1 << 20)
+
+    assert ppocr.post("/v1/ocr", content=endless()).status_code == 413
+
+
+def test_many_pixels_are_refused_before_they_are_decoded(ppocr: Running) -> None:
+    bomb = _png_of(width=20_000, height=20_000)
+    answer = ppocr.read(bomb)
+    assert answer.status_code == 422 and "max_pixels" in answer.json()["error"]["message"]
+
+
+def test_a_body_that_stops_halfway_is_given_up(ppocr: Running) -> None:
+    with socket.create_connection(ppocr.url.removeprefix("http://").split(":")) as half:
+        half.sendall(b"POST /v1/ocr HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\nabc")
+        half.settimeout(20)
+        assert half.recv(64).startswith(b"HTTP/1.1 408")
+    with socket.create_connection(ppocr.url.removeprefix("http://").split(":")) as half:
+        half.sendall(b"POST /v1/ocr HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\nabc")
+    wait_for(lambda: ppocr.get("/readyz").json()["running"] == 0, 20)
+
+
+def test_a_deadline_that_passes_is_a_504(ppocr: Running) -> None:
+    answer = ppocr.read(picture_of("late"), timeout_s="0.001")
+    assert answer.status_code == 504 and answer.json()["error"]["retryable"]
+
+
+def test_a_client_that_leaves_frees_its_slot(hunyuan: Running, picture: bytes) -> None:
+    options = '{"max_tokens": 3000, "draft": false}'
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(
+            hunyuan.url + "/v1/ocr",
+            content=picture,
+            params={"options": options},
+            timeout=1.0,
+            trust_env=False,
+        )
+    assert hunyuan.service.stable.running <= 1
+    wait_for(lambda: hunyuan.service.stable.running == 0, 10)
+
+
+def test_answers_do_not_depend_on_what_else_runs(hunyuan: Running) -> None:
+    pages = [picture_of(f"Page {i}", size=(120 + 32 * (i % 5), 64)) for i in range(32)]
+    limits = [6 + 5 * (i % 6) for i in range(32)]
+
+    def read(i: int) -> str:
+        query = {"task": "spotting", "options": f'{{"max_tokens": {limits[i]}, "retry": false}}'}
+        url = hunyuan.url + "/v1/ocr"
+        answer = httpx.post(url, content=pages[i], params=query, timeout=300, trust_env=False)
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["raw"])
+
+    with ThreadPoolExecutor(32) as pool:
+        together = list(pool.map(read, range(32)))
+    assert together == [read(i) for i in range(32)]
+
+
+def test_full_queues_say_when_to_come_again_and_killed_workers_lose_nobody(picture: bytes) -> None:
+    with running(max_queue=8) as server:
+        _fill_the_queue(server, picture)
+        _kill_the_worker(server, picture)
+
+
+def _fill_the_queue(server: Running, picture: bytes) -> None:
+    server.service.stable._worker, worker = None, server.service.stable._worker
+    with ThreadPoolExecutor(8) as pool:
+        waiting = [pool.submit(_read, server.url, picture) for _ in range(8)]
+        wait_for(lambda: server.service.stable.waiting == 8, 20)
+        refused = server.read(picture)
+        server.service.stable._worker = worker
+        loop = server.service.loop
+        assert loop is not None
+        loop.call_soon_threadsafe(server.service.stable._dispatch)
+        assert [one.result().status_code for one in waiting] == [200] * 8
+    assert refused.status_code == 429 and int(refused.headers["retry-after"]) >= 1
+
+
+def _kill_the_worker(server: Running, picture: bytes) -> None:
+    first = server.worker_pid
+    assert first is not None
+    with ThreadPoolExecutor(8) as pool:
+        reads = [pool.submit(_read, server.url, picture) for _ in range(8)]
+        wait_for(lambda: server.service.stable.running, 20)
+        os.kill(first, signal.SIGKILL)
+        answers = [read.result() for read in reads]
+    for answer in answers:
+        assert answer.status_code == 200 or answer.json()["error"]["retryable"]
+    wait_for(lambda: server.get("/readyz").status_code == 200, READY_S)
+    assert server.worker_pid not in (None, first)
+    assert server.read(picture).status_code == 200
+    assert 'hyocr_worker_restarts_total{reason="died"} 1.0' in server.get("/metrics").text
+
+
+@pytest.mark.slow
+def test_a_worker_is_replaced_after_its_share_without_a_lost_request(picture: bytes) -> None:
+    with running(worker_requests=3) as server:
+        first = server.worker_pid
+        with ThreadPoolExecutor(2) as pool:
+            answers = list(pool.map(lambda _: _read(server.url, picture), range(6)))
+        assert [answer.status_code for answer in answers] == [200] * 6
+        wait_for(lambda: server.worker_pid not in (None, first), READY_S)
+        assert server.read(picture).status_code == 200
+
+
+def test_keys_are_asked_for_and_their_rate_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# who\nalice:alice-secret\nbob:bob-secret:2\n")
+    keys = KeyRing.of(ServeConfig(api_keys=str(file)))
+    assert keys.client("alice-secret") == "alice"
+    for wrong in (None, "", "alice-secre", "alice:alice-secret", "\udce9"):
+        with pytest.raises(Unauthorized):
+            keys.client(wrong)
+    assert [keys.client("bob-secret") for _ in range(2)] == ["bob", "bob"]
+    with pytest.raises(RateLimited) as limited:
+        keys.client("bob-secret")
+    assert 0 < (limited.value.retry_after_s or 0) <= 30
+
+
+def test_clients_take_turns() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for item in ("a1", "a2", "a3"):
+        queue.push("a", item)
+    queue.push("b", "b1")
+    queue.push("a", "a0", first=True)
+    assert queue.remove("a", "a2") and not queue.remove("b", "b2")
+    assert [queue.pop() for _ in range(len(queue) + 1)] == ["a0", "b1", "a1", "a3", None]
+
+
+def _png_of(width: int, height: int) -> bytes:
+    """A PNG that only says how large it is."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = (chunk(b"IHDR", head), chunk(b"IDAT", zlib.compress(b"")), chunk(b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def _read(url: str, picture: bytes) -> httpx.Response:
+    return httpx.post(url + "/v1/ocr", content=picture, timeout=300, trust_env=False)
+
+
+def _expressions(value: object) -> list[str]:
+    """Every PromQL expression of a dashboard."""
+    if isinstance(value, dict):
+        own = [value["expr"]] if isinstance(value.get("expr"), str) else []
+        return own + [e for v in value.values() for e in _expressions(v)]
+    if isinstance(value, list):
+        return [e for v in value for e in _expressions(v)]
+    return []
