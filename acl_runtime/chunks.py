@@ -220,7 +220,9 @@ class ChunkRunner:
         inputs = self.graph.inputs
         inputs.bind(self._index["past_mask"], mask, batch * rows * self.shape.mask_dtype.itemsize)
         offset, nbytes = cache.row_offset(first, 0), batch * rows * self.shape.row_bytes
-        inputs.bind_each(self._past, (slab + offset for slab in cache.slabs), nbytes)
+        slabs = cache.slabs
+        places = range(slabs.start + offset, slabs.stop + offset, slabs.step)
+        inputs.bind_all(self._past, places, nbytes, (places, nbytes))
 
     def _bind_new(self, step: Step, cache: DeviceCache, first: int, counts: Sequence[int]) -> bool:
         """Points the new rows at the cache itself where that is possible: one sequence, and room
@@ -229,14 +231,15 @@ class ChunkRunner:
         outputs, length = self.graph.outputs, int(cache.lengths[first])
         if self._can_bind and step.gear["B"] == 1 and length + rows <= cache.stride:
             offset = cache.row_offset(first, length)
-            at = (slab + offset for slab in cache.slabs)
-            outputs.bind_each(self._new, at, rows * row_bytes)
+            slabs = cache.slabs
+            places = range(slabs.start + offset, slabs.stop + offset, slabs.step)
+            outputs.bind_all(self._new, places, rows * row_bytes, (places, rows))
             return True
         nbytes = step.gear["B"] * rows * row_bytes
         piece = piece_bytes(nbytes)
         scratch = self._scratch_of(piece * len(self._new))
         places = range(scratch, scratch + piece * len(self._new), piece)
-        outputs.bind_each(self._new, places, nbytes)
+        outputs.bind_all(self._new, places, nbytes, (places, nbytes))
         return False
 
     def _copy_new(self, step: Step, cache: DeviceCache, first: int, counts: Sequence[int]) -> None:

@@ -39,6 +39,7 @@ class Dataset:
         undo.callback(let_go, self._mdl.destroy_dataset, self.handle)
         self.buffers: list[int] = []
         self._bound: list[tuple[int, int]] = []
+        self.key: object = None  # of the last `bind_all`; whoever binds the same ones clears it
         for _ in range(count):
             self.add(0, 0)  # bound to memory before the first execution
 
@@ -52,16 +53,23 @@ class Dataset:
 
     def bind(self, index: int, pointer: int, nbytes: int) -> None:
         """Points a buffer at memory; nothing is called when it points there already."""
-        self.bind_each((index,), (pointer,), nbytes)
+        if self._bound[index] != (pointer, nbytes):
+            self._acl.update_data_buffer(self.buffers[index], pointer, nbytes)
+            self._bound[index] = (pointer, nbytes)
 
-    def bind_each(self, indices: Sequence[int], pointers: Iterable[int], nbytes: int) -> None:
-        """As `bind` for several buffers of one size: the two calls per layer and token."""
-        update, bound, buffers = self._acl.update_data_buffer, self._bound, self.buffers
+    def bind_all(
+        self, indices: Sequence[int], pointers: Iterable[int], nbytes: int, key: object
+    ) -> None:
+        """Points many buffers at memory, unless the last `bind_all` had the same `key`. This is
+        what a token does twice per layer, so nothing else is compared."""
+        if key == self.key:
+            return
+        self.key = None
+        update, buffers, bound = self._acl.update_data_buffer, self.buffers, self._bound
         for index, pointer in zip(indices, pointers, strict=True):
-            place = (pointer, nbytes)
-            if bound[index] != place:
-                update(buffers[index], pointer, nbytes)
-                bound[index] = place
+            update(buffers[index], pointer, nbytes)
+            bound[index] = (pointer, nbytes)
+        self.key = key
 
 
 class Graph:

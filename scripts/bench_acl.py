@@ -234,40 +234,38 @@ def times(engine: AclEngine, tokens: int) -> Iterator[Row]:
     page.prompt(cache)
     for _ in range(20):
         page.token(cache)
-    whole = _median_ms(tokens, lambda: page.token(cache))
-    hop = _median_ms(tokens, lambda: engine._device.call(lambda: None))
+    whole, cpu = _timed(tokens, lambda: page.token(cache))
+    _, hop = _timed(tokens, lambda: engine._device.call(lambda: None))
     with vendor_clock() as spent:
-        before = len(spent)
         for _ in range(tokens):
             page.token(cache)
-        vendor = sum(spent[before:]) / tokens * 1e3
+    vendor = sum(spent) / tokens * 1e3
     logits = np.zeros((1, 1, engine.contract.dims["V"]), np.float32)
-    check = _median_ms(tokens, lambda: require_finite(logits.copy(), "logits"))
-    rest = whole - hop - vendor - check
+    _, check = _timed(tokens, lambda: require_finite(logits.copy(), "logits"))
     cache.close()
-    yield Row(
-        "host time per token, null_compute, median", f"{whole:.3f} ms", "≤ 1.0 ms", whole <= 1.0
-    )
-    yield Row("- inside the stand-in's calls (mean)", f"{vendor:.3f} ms")
+    bound = "≤ 1.0 ms"
+    yield Row("host time per token, null_compute, median", f"{whole:.3f} ms", bound, whole <= 1.0)
+    yield Row("CPU time of the process per token, mean", f"{cpu:.3f} ms", bound)
+    yield Row("- inside the stand-in's calls", f"{vendor:.3f} ms")
     yield Row("- to the owner thread and back", f"{hop:.3f} ms")
     yield Row("- logits copied and checked", f"{check:.3f} ms")
-    yield Row("- bindings, masks, staging (the rest)", f"{rest:.3f} ms")
+    yield Row("- bindings, masks, staging (the rest)", f"{cpu - vendor - hop - check:.3f} ms")
 
 
 @contextmanager
 def vendor_clock() -> Iterator[list[float]]:
-    """Seconds of every call that enters the stand-in, while open."""
+    """CPU seconds of every call that enters the stand-in, while open."""
     from tests.pyacl_emulator.machine import MACHINE
 
     spent: list[float] = []
 
     class Clock:
         def timed(self, name: str, run: Any, args: Any) -> Any:
-            started = time.perf_counter()
+            started = time.thread_time()
             try:
                 return run(args)
             finally:
-                spent.append(time.perf_counter() - started)
+                spent.append(time.thread_time() - started)
 
     before, MACHINE.recorder = MACHINE.recorder, Clock()
     try:
@@ -359,13 +357,15 @@ def _steps(ids: Sequence[int], most: int = 7) -> int:
     return steps
 
 
-def _median_ms(count: int, act: Any) -> float:
+def _timed(count: int, act: Any) -> tuple[float, float]:
+    """(median wall milliseconds, mean CPU milliseconds of all threads) of `act`."""
     taken = []
+    cpu = time.process_time()
     for _ in range(count):
         started = time.perf_counter()
         act()
         taken.append(time.perf_counter() - started)
-    return statistics.median(taken) * 1e3
+    return statistics.median(taken) * 1e3, (time.process_time() - cpu) / count * 1e3
 
 
 if __name__ == "__main__":
