@@ -24,6 +24,7 @@ COMMANDS = {
     "lint": "what ATC would refuse in an ONNX file",
     "inspect": "one screen about a .om, .onnx, bundle or checkpoint",
     "parity": "compare a bundle with the CPU in fp32, on pages",
+    "profile": "where the time of a page goes: record, report, compare",
     "plan": "time and memory on a chip, forecast, and the gears that pay",
 }
 

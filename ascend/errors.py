@@ -24,6 +24,9 @@ from fallback.errors import FallbackError
 from host_pipeline.errors import InputError
 from host_pipeline.tasks import TaskError
 from host_pipeline.tokenizer import TokenizerError
+from profiling.acl_prof import ProfilerError
+from profiling.msprof import ProfileError
+from profiling.onnx_costs import CostError
 
 
 class UsageError(ValueError):
@@ -85,6 +88,9 @@ ERRORS: tuple[tuple[type[BaseException], str, int, int, bool], ...] = (
     (AclUnavailable, "engine_unavailable", 5, 503, True),
     (BundleRefused, "model", 4, 500, False),
     (AclError, "acl", 6, 500, False),
+    (ProfileError, "profile", 3, 422, False),
+    (ProfilerError, "profiler", 6, 503, True),
+    (CostError, "model", 4, 500, False),
     (NumericFault, "numeric_fault", 8, 500, True),
     (DeadlineExceeded, "deadline", 7, 504, True),
     (Cancelled, "cancelled", 130, 499, True),

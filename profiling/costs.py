@@ -96,13 +96,13 @@ def vision_costs(m: ModelSizes, patches: int) -> list[OpCost]:
         *_repeat(
             L,
             _linear("mlp up", N, E, inner),
-            _pointwise("gelu", N * inner, 1, 12),
+            _steps("gelu", N * inner, 22, 5, ops=12),
             _linear("mlp down", N, inner, E),
             _pointwise("residual", N * E, 2, 1),
         ),
         _norm("before_rms", N * E),
         _linear("merge", N // (m.merge * m.merge), merged, wide),
-        _pointwise("gelu", N // (m.merge * m.merge) * wide, 1, 12),
+        _steps("gelu", N // (m.merge * m.merge) * wide, 22, 5, ops=12),
         _linear("project", N // (m.merge * m.merge), wide, m.hidden),
         _norm("after_rms", N // (m.merge * m.merge) * m.hidden),
         OpCost("content", "io", must_move=N // (m.merge**2) * m.hidden * HALF, kernels=0),
@@ -132,7 +132,7 @@ def llm_costs(
         past = [
             _pointwise("query blocks", wide, 1, 1),
             _product("past scores", B, H * Q, m.kv_width, S, SINGLE, must_move=side),
-            *_softmax("past softmax", scores),
+            *_softmax("past softmax", scores, spelled_out=True),
             _product("past mix", B, H * Q, S, m.kv_width, must_move=side),
             _pointwise("own block", wide, 1, 2),
         ]
@@ -145,14 +145,14 @@ def llm_costs(
         ]
     chunk = [
         _product("chunk scores", B * K, H // K * Q, D, Q, SINGLE),
-        *_softmax("chunk softmax", B * H * Q * Q),
+        *_softmax("chunk softmax", B * H * Q * Q, spelled_out=attention == "blocked"),
         _product("chunk mix", B * K, H // K * Q, Q, D),
         _pointwise("join", tokens * H * D, 2, 1),
     ]
     layer = [
         _norm("norm", tokens * C),
         _linear("qkv_proj", tokens, C, (H + 2 * K) * D),
-        _pointwise("rotary", tokens * (H + K) * D, 2, 6, item=SINGLE),
+        _steps("rotary", tokens * (H + K) * D, 40, 8),
         _norm("qk_norm", tokens * (H + K) * D),
         *past,
         *chunk,
@@ -161,12 +161,13 @@ def llm_costs(
         _pointwise("residual", tokens * C, 2, 1),
         _norm("norm", tokens * C),
         _linear("gate_up_proj", tokens, C, 2 * m.intermediate),
-        _pointwise("swiglu", tokens * m.intermediate, 2, 6),
+        _steps("swiglu", tokens * m.intermediate, 20, 5),
         _linear("down_proj", tokens, m.intermediate, C),
         _pointwise("residual", tokens * C, 2, 1),
     ]
     return [
         OpCost("embeds", "io", must_move=tokens * (C * HALF + 2 * D * SINGLE), kernels=0),
+        _moved("chunk mask", H // K * B * Q * Q, must_move=H // K * B * Q * Q * HALF),
         *_repeat(L, *layer),
         _product("select", B, wanted, Q, C),
         _norm("norm", B * wanted * C),
@@ -236,24 +237,29 @@ def _pointwise(
     )  # fmt: skip
 
 
-def _norm(name: str, elements: int) -> OpCost:
+def _steps(name: str, elements: int, bytes_each: int, kernels: int, ops: int = 6) -> OpCost:
+    """Elementwise operators one behind the other, as the export spells them; bytes_each: what all
+    of them read and write for one element."""
     return OpCost(
-        name, "Norm", 0.0, 4.0 * elements, 0.0, 0.0, 2.0 * elements * HALF, elements * SINGLE
-    )
-
-
-def _moved(name: str, elements: int) -> OpCost:
-    return OpCost(name, "Transpose", 0.0, 0.0, 0.0, 0.0, 2.0 * elements * HALF, elements * HALF)
-
-
-def _softmax(name: str, elements: int) -> tuple[OpCost, ...]:
-    """The mask added, then the softmax, both in fp32, then fp16 again; exp counts as 8."""
-    add = OpCost(
-        f"{name} mask", "Elementwise", 0.0, float(elements), 0.0, 0.0, 2.0 * elements * SINGLE,
-        elements * SINGLE, fused=True,
+        name, "Elementwise", 0.0, float(elements * ops), 0.0, 0.0, float(elements * bytes_each),
+        elements * SINGLE, kernels=kernels, fused=True,
     )  # fmt: skip
-    rest = OpCost(
-        name, "Softmax", 0.0, 12.0 * elements, 0.0, 0.0, elements * (2.0 * SINGLE + HALF),
-        elements * SINGLE, kernels=2,
-    )  # fmt: skip
-    return add, rest
+
+
+def _norm(name: str, elements: int) -> OpCost:
+    """Cast, square, mean, root, two products and a cast, in fp32."""
+    return _steps(name, elements, 36, 7)
+
+
+def _moved(name: str, elements: int, must_move: float = 0.0) -> OpCost:
+    between = 2.0 * elements * HALF - must_move
+    return OpCost(name, "Move", 0.0, 0.0, 0.0, must_move, between, elements * HALF)
+
+
+def _softmax(name: str, elements: int, spelled_out: bool = False) -> tuple[OpCost, ...]:
+    """The mask added and the softmax in fp32, then fp16; exp counts as 8. spelled_out: maximum,
+    difference, exp, sum and quotient as operators of their own."""
+    size = elements * SINGLE
+    rest = OpCost(name, "Softmax", 0.0, 10.0 * elements, 0.0, 0.0, elements * (SINGLE + HALF), size)
+    bytes_each, kernels = (38, 7) if spelled_out else (22, 3)
+    return rest, _steps(f"{name} steps", elements, bytes_each, kernels, ops=4)

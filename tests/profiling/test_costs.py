@@ -132,9 +132,9 @@ def test_formula_and_exported_file_agree(hunyuan_export: Path, graph: str) -> No
             formula = _sums(vision_costs(m, gear["N"]))
         else:
             formula = _sums(llm_costs(m, *(gear[s] for s in "BQSR")))
-        # The file rounds nothing away: products are the same to the last one.
-        assert formula["cube"] == pytest.approx(counted["cube"], rel=1e-3)
+        # Products are the same to the last one, biases and small inputs are not in the formula,
+        # and what a compiler makes of the steps between products is its own affair.
+        assert formula["cube"] == counted["cube"]
         assert formula["weights"] == pytest.approx(counted["weights"], rel=0.05)
-        assert formula["must_move"] == pytest.approx(counted["must_move"], rel=0.25)
-        # What a compiler makes of the rest is unknown; the formula may not be far below the nodes.
-        assert 0.3 < formula["between"] / counted["between"] < 1.5
+        assert formula["must_move"] == pytest.approx(counted["must_move"], rel=0.15)
+        assert formula["between"] == pytest.approx(counted["between"], rel=0.35)

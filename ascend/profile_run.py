@@ -1,0 +1,166 @@
+"""Reading pages under the profilers: host spans always, the device's where the engine is an NPU."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from ascend.api import OCR, PageFailure
+from ascend.errors import UsageError
+from atc_configs.manifest import MANIFEST_NAME, read_manifest
+from host_pipeline.result import Result
+from profiling.acl_prof import aicore_profile, check_choice
+from profiling.msprof import OUTPUT, Prof, ProfileError
+from profiling.report import PROFILE_NAME
+from profiling.spans import Recording, Tracing, span, tracing
+from profiling.trace import DeviceTask, write_trace
+
+TRACE_NAME = "trace.json"
+_PATCH = 16
+_MOST_TASKS = 200_000  # of a device in one trace: Perfetto opens such a file in seconds
+
+
+def traced_pages(
+    trace: Tracing, outcomes: Iterator[Result | PageFailure], source: str
+) -> Iterator[tuple[Result | PageFailure, list[Recording]]]:
+    """Each outcome, timed as a page of `trace`, with the recordings that were made for it."""
+    number = 0
+    while True:
+        number += 1
+        before = len(trace.recordings)
+        with trace.page(f"{source} page {number}"):
+            outcome = next(outcomes, None)
+            if isinstance(outcome, Result):
+                with span("json"):
+                    json.dumps(outcome.to_dict(), ensure_ascii=False)
+        if outcome is None:
+            del trace.pages[-1], trace.recordings[before:]  # only the end of the document
+            return
+        yield outcome, trace.recordings[before:]
+
+
+def profile_pages(
+    ocr: OCR,
+    model: str,
+    sources: Sequence[str],
+    folder: Path,
+    *,
+    metrics: str,
+    flags: Sequence[str],
+    request: Mapping[str, Any],
+    warm: bool = True,
+) -> dict[str, Any]:
+    """Read `sources` and write profile.json, trace.json and, on an NPU, PROF_* into `folder`.
+
+    warm: read the first page once before, so that what is allocated once is not in it. Returns what
+    profile.json holds. Raises UsageError for a folder that has a profile, ProfilerError, and
+    what stops reading."""
+    check_choice(metrics, flags)
+    if (folder / PROFILE_NAME).exists() or any(folder.glob("PROF_*")):
+        raise UsageError(f"{folder} holds a profile; give another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    first = ocr.read(sources[0], **request) if warm else None
+    pages: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        trace = stack.enter_context(tracing())
+        if first is None or first.engine == "acl":
+            settings = first.settings if first else {}
+            _start_device(stack, settings, folder, metrics, flags)
+        for source in sources:
+            outcomes = ocr.read_pages(source, **request)
+            for outcome, recordings in traced_pages(trace, outcomes, source):
+                if isinstance(outcome, PageFailure):
+                    raise outcome.error
+                pages.append(_page(outcome, trace, recordings, _vision_gears(model)))
+                first = outcome
+    assert first is not None
+    profile = {**_about(first, metrics), "pages": pages}
+    (folder / PROFILE_NAME).write_text(json.dumps(profile, ensure_ascii=False, indent=1), "utf-8")
+    write_trace(folder / TRACE_NAME, trace, _device_tasks(folder), _about(first, metrics))
+    return profile
+
+
+def _start_device(
+    stack: ExitStack,
+    settings: Mapping[str, Any],
+    folder: Path,
+    metrics: str,
+    flags: Sequence[str],
+) -> None:
+    name = settings.get("acl")
+    if name is None:
+        raise UsageError("the device's profiler is chosen by the first page: leave the warm-up on")
+    chosen = tuple(f for f in flags if metrics != "None" or f != "aicore_metrics")
+    devices = (int(settings.get("device", 0)),)
+    module = importlib.import_module(name)
+    stack.enter_context(
+        aicore_profile(module, folder, devices=devices, metrics=metrics, flags=chosen)
+    )
+
+
+def _about(result: Result, metrics: str) -> dict[str, Any]:
+    settings = result.settings
+    return {
+        "format": 1,
+        "model": result.model.name,
+        "task": result.task,
+        "engine": result.engine,
+        "emulated": result.emulated,
+        "soc": settings.get("soc", ""),
+        "cann": settings.get("cann") or "",
+        "metrics": metrics if result.engine == "acl" else "",
+    }
+
+
+def _page(
+    result: Result, trace: Tracing, recordings: Sequence[Recording], gears: Sequence[int]
+) -> dict[str, Any]:
+    whole = trace.pages[-1]
+    timings: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    for record in recordings:
+        for path, ms in record.timings_ms().items():
+            timings[path] = timings.get(path, 0.0) + ms
+        for path, count in record.counts().items():
+            counts[path] = counts.get(path, 0) + count
+    used = sum(h * w // _PATCH**2 for h, w in result.settings.get("canvases", []))
+    gear = next((g for g in sorted(gears) if g >= used), None)
+    return {
+        # A number, not the file's name: a support bundle may hold this and no page content.
+        "page": len(trace.pages),
+        "page_ms": round((whole.end_ns - whole.start_ns) / 1e6, 3),
+        "timings_ms": timings,
+        "counts": counts,
+        "usage": dict(result.usage),
+        "patches": {"used": used, "gear": gear} if used and gear else None,
+    }
+
+
+def _vision_gears(model: str) -> list[int]:
+    path = Path(model)
+    if not (path / MANIFEST_NAME).is_file():
+        return []
+    return [gear[0] for gear in read_manifest(path).gears.get("vision", ())]
+
+
+def _device_tasks(folder: Path) -> list[DeviceTask]:
+    """The device's tasks for the trace, if msprof has exported them already."""
+    tasks: list[DeviceTask] = []
+    for path in sorted(folder.glob("PROF_*")):
+        if not (path / OUTPUT).is_dir():
+            continue
+        try:
+            for row in Prof(path).ops():
+                if row.start_ns is not None and len(tasks) < _MOST_TASKS:
+                    start, kind = row.start_ns / 1e3, f"{row.kind} on {row.core}"
+                    stream = row.stream or 0
+                    tasks.append(
+                        DeviceTask(row.name, kind, row.device, stream, start, row.duration_us)
+                    )
+        except ProfileError:
+            continue  # the report says what is wrong with it
+    return tasks
