@@ -169,7 +169,8 @@ class HunyuanOCR:
         self, reading: _Reading, views: Views, instruction: str
     ) -> Generator[str, None, list[Spoken]]:
         """Put one question to every view at once. Yields text while the reading is live."""
-        ids = self._files.tokenizer.encode(instruction)
+        with together([reading.record]), span("tokenise"):
+            ids = self._files.tokenizer.encode(instruction)
         tickets = [self._ticket(reading, view, ids) for view in views.parts]
         try:
             for ticket in tickets:
