@@ -20,7 +20,7 @@ from acl_runtime.errors import (
 from acl_runtime.errors import NumericFault as AclNumericFault
 from atc_configs.contract import ContractError
 from atc_configs.expressions import ExpressionError
-from fallback.errors import FallbackError
+from fallback.errors import EngineUnavailableError, FallbackError
 from host_pipeline.errors import InputError
 from host_pipeline.tasks import TaskError
 from host_pipeline.tokenizer import TokenizerError
@@ -78,6 +78,7 @@ ERRORS: tuple[tuple[type[BaseException], str, int, int, bool], ...] = (
     (ContractError, "contract", 4, 500, False),
     (ExpressionError, "contract", 4, 500, False),
     (TokenizerError, "model", 4, 500, False),
+    (EngineUnavailableError, "engine_unavailable", 5, 503, False),
     (FallbackError, "model", 4, 500, False),
     (ModelError, "model", 4, 500, False),
     (EngineUnavailable, "engine_unavailable", 5, 503, True),

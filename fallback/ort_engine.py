@@ -234,7 +234,7 @@ def _open_session(
         import onnxruntime as ort
     except ImportError as error:
         raise EngineUnavailableError(
-            "engine 'ort' needs the package onnxruntime: pip install onnxruntime"
+            "the engine ort needs ONNX Runtime: pip install 'hunyuanocr-ascend[ppocr]'"
         ) from error
     present = ort.get_available_providers()
     for provider in providers:
