@@ -7,6 +7,7 @@ of its own; it computes nothing but the drawing of boxes, and loads nothing from
 from __future__ import annotations
 
 import argparse
+import contextlib
 import html
 import json
 import os
@@ -27,7 +28,9 @@ from host_pipeline.render.html import markdown_to_html
 from host_pipeline.render.markdown import page_markdown
 from host_pipeline.render.text import page_text
 from host_pipeline.result import Result
+from host_pipeline.tasks import TASKS
 
+_TASK = "spotting_hunyuan"
 _TRIED_PORTS = 20
 _LIMITS = PageLimits(100_000_000, max_pages=64)
 _SHOWN_SIDE = 1600  # pixels of the drawn page as it is sent to the browser
@@ -44,13 +47,16 @@ class Api:
     def __init__(self, url: str) -> None:
         self._http = httpx.Client(base_url=url, timeout=None, trust_env=False)
 
-    def tasks(self) -> list[dict[str, Any]]:
-        listed = self._http.get("/v1/tasks")
-        if listed.status_code == 401:  # only with a key; the page offers every task then
-            from host_pipeline.tasks import TASKS
-
-            return [{"name": t.name, "title": t.title, "supported": True} for t in TASKS.values()]
-        return list(listed.raise_for_status().json()["tasks"])
+    def choices(self) -> list[tuple[str, str]]:
+        """(what to show, name) of the tasks that the model can do; of all while it is not open, or
+        where the list wants a key."""
+        able: set[str] = set()
+        with contextlib.suppress(httpx.HTTPError):
+            listed = self._http.get("/v1/tasks", timeout=5.0)
+            if listed.status_code == 200:
+                able = {t["name"] for t in listed.json()["tasks"] if t["supported"]}
+        shown = [task for task in TASKS.values() if not able or task.name in able]
+        return [(f"{task.title} ({task.name})", task.name) for task in shown]
 
     def engines(self) -> str:
         """One line about the model and who answers; for people."""
@@ -172,15 +178,13 @@ def build(api: Api, ask_key: bool) -> Any:
     """The Gradio page."""
     import gradio as gr
 
-    tasks = api.tasks()
-    choices = [(f"{t['title']} ({t['name']})", t["name"]) for t in tasks if t["supported"]]
     with gr.Blocks(title="HunyuanOCR", analytics_enabled=False) as page:
         gr.Markdown("# HunyuanOCR")
         engine = gr.Markdown(api.engines(), elem_id="engine")
         with gr.Row():
             with gr.Column(scale=1):
                 file = gr.File(label="Picture or document", type="filepath", elem_id="file")
-                task = gr.Dropdown(choices, value="spotting_hunyuan", label="Task")
+                task = gr.Dropdown(api.choices(), value=_TASK, label="Task", elem_id="task")
                 fields = gr.Textbox(label="Fields, with commas between", visible=False)
                 pages = gr.Textbox(label="Pages (all, or 1-3,7)")
                 key = gr.Textbox(label="API key", type="password", visible=ask_key)
@@ -190,9 +194,7 @@ def build(api: Api, ask_key: bool) -> Any:
             with gr.Column(scale=2):
                 drawn = gr.Gallery(label="Boxes", columns=1, format="png", elem_id="boxes")
                 with gr.Tab("Text"):
-                    text = gr.Textbox(
-                        show_label=False, lines=12, buttons=["copy"], elem_id="text"
-                    )
+                    text = gr.Textbox(show_label=False, lines=12, buttons=["copy"], elem_id="text")
                 with gr.Tab("Document"):
                     rendered = gr.HTML(elem_id="document")
                 with gr.Tab("Fields"):
@@ -206,7 +208,8 @@ def build(api: Api, ask_key: bool) -> Any:
         task.change(lambda name: gr.update(visible=name == "fields"), task, fields)
         shown = [status, drawn, text, rendered, values, value, download]
         button.click(read, [file, task, fields, pages, key], shown).then(api.engines, None, engine)
-        page.load(api.engines, None, engine)
+        # The model may have been opened, or changed, since this page was built.
+        page.load(lambda: (api.engines(), gr.update(choices=api.choices())), None, [engine, task])
     return page
 
 
