@@ -95,7 +95,7 @@ def llm_feed(
     wanted = list(select) or [0]
     gear = spec.gear_for(B=1, Q=count, S=length, R=len(wanted))
     rows, cached = gear["Q"], gear["S"]
-    feed = {
+    feed: Feed = {
         name: _padded(values, rows)[None]
         for name, values in zip(("embeds", "cos", "sin"), chunk, strict=True)
     }

@@ -157,18 +157,14 @@ def _this_device(soc: str | None) -> str:
 
 
 def _spec(contract: Contract, spec: GraphSpec) -> Facts:
-    largest = [
-        max(spec.gears, key=lambda gear, t=tensor: prod(t.resolve(gear)))
-        for tensor in (*spec.inputs, *spec.outputs)
-    ]
     rows = [
         {
             "name": tensor.name,
             "dtype": tensor.dtype_in(contract.precision),
             "shape": list(tensor.shape),
-            "largest_bytes": tensor.nbytes(gear, contract.precision),
+            "largest_bytes": max(tensor.nbytes(g, contract.precision) for g in spec.gears),
         }
-        for tensor, gear in zip((*spec.inputs, *spec.outputs), largest, strict=True)
+        for tensor in (*spec.inputs, *spec.outputs)
     ]
     count = len(spec.inputs)
     return {

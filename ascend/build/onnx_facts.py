@@ -36,7 +36,7 @@ def source_of(node: onnx.NodeProto) -> str:
     """The line of ours, or the innermost frame that the PyTorch exporter noted."""
     notes = {entry.key: entry.value for entry in node.metadata_props}
     if SOURCE_KEY in notes:
-        return notes[SOURCE_KEY]
+        return str(notes[SOURCE_KEY])
     frames = re.findall(r'File "([^"]+)", line (\d+)', notes.get("pkg.torch.onnx.stack_trace", ""))
     return ":".join(frames[-1]) if frames else ""
 

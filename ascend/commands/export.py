@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ascend.build.progress import parse_gears, speaker
 from ascend.errors import UsageError
@@ -43,8 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--audit",
-        action="store_true",
-        help="afterwards, look for magnitudes that float16 does not have; writes DIR/keep_fp32.txt",
+        nargs="*",
+        type=Path,
+        metavar="PAGE",
+        help="afterwards, read pages (two drawn ones by default), look for magnitudes that float16"
+        " does not have, and write DIR/keep_fp32.txt",
     )
 
 
@@ -53,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         return _export_torch(args)
     from ascend.build.export import export_model
 
-    keep = args.keep_fp32.read_text("utf-8").split() if args.keep_fp32 else []
+    keep = args.keep_fp32.read_text("utf-8").splitlines() if args.keep_fp32 else []
     exported = export_model(
         args.model,
         args.output,
@@ -63,19 +68,25 @@ def run(args: argparse.Namespace) -> int:
         keep=keep,
         say=speaker(),
     )
-    report = {"output": str(args.output), "digest": exported.contract.digest, "graphs": {}}
+    report: dict[str, Any] = {
+        "output": str(args.output),
+        "digest": exported.contract.digest,
+        "graphs": {},
+    }
     for name, graph in exported.graphs.items():
         report["graphs"][name] = {"file": graph["file"], **graph["parity"]}
-    if args.audit:
-        report["audit"] = _audit(args.output)
+    if args.audit is not None:
+        report["audit"] = _audit(args.output, args.model, args.audit)
     print(json.dumps(report, indent=1))
     return 0
 
 
-def _audit(folder: Path) -> dict[str, object]:
+def _audit(folder: Path, model: str, files: Sequence[Path]) -> dict[str, object]:
     from ascend.build.fp16_audit import audit_export
+    from ascend.build.readers import load_pages
 
-    audits = audit_export(folder, speaker())
+    checkpoint = None if model == "ppocr" else model
+    audits = audit_export(folder, checkpoint, load_pages(files) if files else None, speaker())
     nodes = [node for audit in audits.values() for node in audit.keep]
     (folder / "keep_fp32.txt").write_text("".join(f"{node}\n" for node in nodes), "utf-8")
     return {name: audit.to_dict() for name, audit in audits.items()}
