@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from acl_runtime.errors import GraphInputError
 from acl_runtime.graph import Gear, Graph
 from acl_runtime.kv_cache import CacheShape, DeviceCache
-from acl_runtime.memory import Arena, block_bytes, piece_bytes
+from acl_runtime.memory import Arena, piece_bytes
 from atc_configs.contract import GraphSpec, TensorSpec
 
 INPUTS = ("embeds", "cos", "sin", "past_mask", "chunk_mask", "select")
@@ -65,12 +65,6 @@ class Staging:
             )
             out = answers.view(0, logits.resolve(gear), np.float32)
             self.steps.append(Step(gear, offsets, sizes, total, views, out))
-
-
-def staging_bytes(graph: Graph) -> int:
-    """Device memory that a Staging of `graph` takes."""
-    inputs = max(_lay_out(graph, _host_inputs(graph.spec), gear)[2] for gear in graph.spec.gears)
-    return block_bytes(inputs) + block_bytes(graph.max_bytes(_logits(graph.spec)))
 
 
 def cache_shape(graph: Graph, past: TensorSpec, slabs: int) -> CacheShape:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from acl_runtime.binding import DEVICE_TO_DEVICE, HOST_TO_DEVICE
 from acl_runtime.errors import CacheFull, EngineClosed, GraphInputError
-from acl_runtime.memory import ALIGNMENT, Arena, align, block_bytes, piece_bytes
+from acl_runtime.memory import ALIGNMENT, Arena, align, piece_bytes
 
 MASKED = -1e4  # finite in fp16; scores are bounded by the norms of q and k
 
@@ -182,12 +182,6 @@ class _Layout:
     nbytes: int
     mask_rows: int
     mask_bytes: int
-
-
-def cache_bytes(shape: CacheShape, slots: int, capacity: int) -> int:
-    """Device memory that such a cache takes. Raises GraphInputError as the cache itself does."""
-    lie = _layout(shape, slots, capacity)
-    return block_bytes(lie.nbytes) + block_bytes(lie.mask_bytes)
 
 
 def _layout(shape: CacheShape, slots: int, capacity: int) -> _Layout:

@@ -23,10 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from acl_runtime.chunk_plan import staging_bytes
 from acl_runtime.engine import AclEngine
-from acl_runtime.kv_cache import cache_bytes
-from acl_runtime.memory import block_bytes, require_finite
+from acl_runtime.memory import require_finite
+from ascend.memory_plan import forecast_memory
 from atc_configs.manifest import read_manifest
 from scripts.hollow_bundle import hollow_bundle
 from tests.pyacl_emulator import control
@@ -181,7 +180,14 @@ def _memory(engine: AclEngine, bundle: Path, page: Page, hollow: bool) -> Iterat
         rows = np.zeros((1, page.chunk, dims["C"]), page.dtype)
         engine.extend(cache, 0, [page.chunk], rows, angles, angles, [[]])
     peak = control.counters.peak_device_bytes[0]
-    wanted = forecast(engine, page.capacity) + sum(work) + sum(weights)
+    names = manifest.graphs
+    wanted = forecast_memory(
+        engine.contract,
+        weights=dict(zip(names, weights, strict=True)),
+        work=dict(zip(names, work, strict=True)),
+        capacity=page.capacity,
+        prompt_rows=PROMPT,
+    ).total
     off = abs(peak - wanted) / peak
     yield Row(
         f"peak device memory, {page.capacity} rows, {engine.gears('vision')[-1]['N']} patches",
@@ -190,17 +196,6 @@ def _memory(engine: AclEngine, bundle: Path, page: Page, hollow: bool) -> Iterat
         off <= 0.05,
     )
     cache.close()
-
-
-def forecast(engine: AclEngine, capacity: int) -> int:
-    """Bytes that the runtime takes beside the models: cache, staging, inputs and outputs."""
-    chunks = engine._chunk_runner()
-    spec = engine.contract.graph("vision")
-    item = engine.contract.precision
-    vision = [max(t.nbytes(g, item) for g in spec.gears) for t in (*spec.inputs, *spec.outputs)]
-    rows = PROMPT * engine.contract.dims["C"] * np.dtype(item).itemsize
-    own = sum(map(block_bytes, [*vision, rows]))
-    return own + cache_bytes(chunks.shape, 1, capacity) + staging_bytes(chunks.graph)
 
 
 def unique_parameters(dims: Any) -> int:
