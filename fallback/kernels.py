@@ -85,17 +85,25 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
+        if len(rows) == 1:  # the kernel's scale is this row's
+            y = self._product(rows)
+            y = y if self.bias is None else y + self.bias
+            return y.reshape(x.shape[:-1] + y.shape[-1:])
         # Two reductions: a third of the time of abs().amax(), a tenth of the infinity norm's.
         top = torch.maximum(rows.amax(-1, keepdim=True), -rows.amin(-1, keepdim=True))
         top = top.clamp_min_(1e-12)
+        y = self._product(rows / top)
+        y = y.mul_(top) if self.bias is None else torch.addcmul(self.bias, y, top)
+        return y.reshape(x.shape[:-1] + y.shape[-1:])
+
+    def _product(self, rows: Tensor) -> Tensor:
         try:
-            y = torch.ops.quantized.linear_dynamic(rows / top, self.packed, self.seven_bits)
+            y: Tensor = torch.ops.quantized.linear_dynamic(rows, self.packed, self.seven_bits)
         except RuntimeError:
             if torch.isfinite(rows).all():
                 raise
             y = rows.new_full((len(rows), self.width), torch.nan)  # broken numbers stay visible
-        y = y.mul_(top) if self.bias is None else torch.addcmul(self.bias, y, top)
-        return y.reshape(x.shape[:-1] + y.shape[-1:])
+        return y
 
 
 class Int4Linear(nn.Module):
