@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,12 @@ _MOST_TASKS = 200_000  # of a device in one trace: Perfetto opens such a file in
 
 
 def traced_pages(
-    trace: Tracing, outcomes: Iterator[Result | PageFailure], source: str
+    trace: Tracing, outcomes: Iterator[Result | PageFailure]
 ) -> Iterator[tuple[Result | PageFailure, list[Recording]]]:
     """Each outcome, timed as a page of `trace`, with the recordings that were made for it."""
-    number = 0
     while True:
-        number += 1
         before = len(trace.recordings)
-        with trace.page(f"{source} page {number}"):
+        with trace.page("page"):
             outcome = next(outcomes, None)
             if isinstance(outcome, Result):
                 with span("json"):
@@ -40,7 +39,23 @@ def traced_pages(
         if outcome is None:
             del trace.pages[-1], trace.recordings[before:]  # only the end of the document
             return
+        name = f"{outcome.source} page {(outcome.page_index or 0) + 1}"
+        trace.pages[-1] = replace(trace.pages[-1], path=name)
         yield outcome, trace.recordings[before:]
+
+
+@contextmanager
+def traced(path: Path | None) -> Iterator[Tracing | None]:
+    """Keep the spans of what runs meanwhile and write them to `path`, whatever ends the block;
+    nothing at all for None."""
+    if path is None:
+        yield None
+        return
+    with tracing() as trace:
+        try:
+            yield trace
+        finally:
+            write_trace(path, trace)
 
 
 def profile_pages(
@@ -72,7 +87,7 @@ def profile_pages(
             _start_device(stack, settings, folder, metrics, flags)
         for source in sources:
             outcomes = ocr.read_pages(source, **request)
-            for outcome, recordings in traced_pages(trace, outcomes, source):
+            for outcome, recordings in traced_pages(trace, outcomes):
                 if isinstance(outcome, PageFailure):
                     raise outcome.error
                 pages.append(_page(outcome, trace, recordings, _vision_gears(model)))

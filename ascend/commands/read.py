@@ -19,6 +19,7 @@ from tqdm import tqdm
 from ascend.api import OCR, PageFailure
 from ascend.errors import Cancelled, UsageError, describe
 from ascend.opening import EMBEDDED, ENGINES
+from ascend.profile_run import traced, traced_pages
 from host_pipeline.page import open_document
 from host_pipeline.render.draw import draw_page
 from host_pipeline.render.html import render_html
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draw", type=Path, metavar="DIR", help="pictures with quads and text")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="instead of stdout")
     parser.add_argument("--stream", action="store_true", help="show the text while it is made")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="what took how long (Perfetto)")
     model = parser.add_argument_group("model and engine")
     model.add_argument("--threads", type=int, help="CPU threads (default: all)")
     model.add_argument("--device", type=int, default=0, help="NPU number")
@@ -74,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
         bar = stack.enter_context(_Bar(len(sources), args.pages))
         request.update(on_open=bar.opened, cancelled=stop.is_set)
         request["on_text"] = _show if args.stream else None
+        trace = stack.enter_context(traced(args.trace))
 
         def results() -> Iterator[Result]:
             """Read pages; Ctrl-C ends them as their last page would, so that output is whole."""
@@ -85,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
                     stdin if source == "-" else source, label=source, pages=args.pages, **request
                 )
             )
+            if trace is not None:
+                outcomes = (outcome for outcome, _ in traced_pages(trace, outcomes))
             try:
                 for outcome in outcomes:
                     bar.step()
