@@ -9,11 +9,13 @@ AclError
 ├── EngineDegraded     used after a device fault, before it was reopened
 ├── NumericFault       NaN or infinity came out of a graph
 └── AclCallError       a vendor call returned a code (`code`, `symbol`, `cause`, `remedy`)
-    ├── UsageFault     1xxxxx: a wrong argument or a call out of order (a bug here, or another user
-    of ACL) ├── ModelFault     a model that cannot be loaded or called as it is ├── DeviceMemory
-    out of device memory, streams, events ├── Unsupported    the chip or this CANN lacks the feature
-    └── DeviceFault    5xxxxx: the device failed; the engine is degraded from now on └──
-    DeviceTimeout   ... because it did not answer within the deadline
+    ├── UsageFault     1xxxxx: a wrong argument, or a call out of order
+    ├── ModelFault     a model that cannot be loaded or called as it is
+    ├── DeviceMemory   out of device memory, streams, events
+    ├── Unsupported    the chip or this CANN lacks the feature
+    ├── DeviceUnavailable  (also an AclUnavailable) no device that this process may use
+    └── DeviceFault    5xxxxx: the device failed; the engine is degraded from now on
+        └── DeviceTimeout  ... because it did not answer within the deadline
 """
 
 from __future__ import annotations

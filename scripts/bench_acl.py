@@ -171,14 +171,7 @@ def _memory(engine: AclEngine, bundle: Path, page: Page, hollow: bool) -> Iterat
             "≤ 1.02",
             ratio <= 1.02,
         )
-    for spec in (engine.contract.graph("vision"),):  # its largest gear as well
-        shapes = spec.input_shapes(spec.gears[-1])
-        engine.run("vision", {n: np.zeros(s, page.dtype) for n, s in shapes.items()})
-    cache = engine.kv_cache(1, page.capacity)
-    for _ in range(page.capacity // page.chunk):
-        angles = np.zeros((1, page.chunk, dims["D"]), np.float32)
-        rows = np.zeros((1, page.chunk, dims["C"]), page.dtype)
-        engine.extend(cache, 0, [page.chunk], rows, angles, angles, [[]])
+    cache = _largest_gears(engine, page)
     peak = control.counters.peak_device_bytes[0]
     names = manifest.graphs
     wanted = forecast_memory(
@@ -196,6 +189,19 @@ def _memory(engine: AclEngine, bundle: Path, page: Page, hollow: bool) -> Iterat
         off <= 0.05,
     )
     cache.close()
+
+
+def _largest_gears(engine: AclEngine, page: Page) -> Any:
+    """Runs the largest vision gear and fills a cache of the longest gear; the caller closes it."""
+    vision, dims = engine.contract.graph("vision"), engine.contract.dims
+    shapes = vision.input_shapes(vision.gears[-1])
+    engine.run("vision", {n: np.zeros(s, page.dtype) for n, s in shapes.items()})
+    cache = engine.kv_cache(1, page.capacity)
+    for _ in range(page.capacity // page.chunk):
+        angles = np.zeros((1, page.chunk, dims["D"]), np.float32)
+        rows = np.zeros((1, page.chunk, dims["C"]), page.dtype)
+        engine.extend(cache, 0, [page.chunk], rows, angles, angles, [[]])
+    return cache
 
 
 def unique_parameters(dims: Any) -> int:
