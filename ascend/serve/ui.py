@@ -192,7 +192,9 @@ def build(api: Api, ask_key: bool) -> Any:
                 status = gr.Markdown(elem_id="status")
                 download = gr.File(label="Result as JSON", interactive=False)
             with gr.Column(scale=2):
-                drawn = gr.Gallery(label="Boxes", columns=1, format="png", elem_id="boxes")
+                drawn = gr.Gallery(
+                    label="Boxes", columns=1, format="png", object_fit="contain", elem_id="boxes"
+                )
                 with gr.Tab("Text"):
                     text = gr.Textbox(show_label=False, lines=12, buttons=["copy"], elem_id="text")
                 with gr.Tab("Document"):

@@ -49,5 +49,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def hunyuan(checkpoint: Path) -> Iterator[Running]:
     """The tiny checkpoint behind four slots."""
-    with running(model=str(checkpoint), engine="torch", slots=4, precision="fp32") as server:
+    with running(
+        model=str(checkpoint), engine="torch", slots=4, precision="fp32", watch_s=0.3
+    ) as server:
         yield server

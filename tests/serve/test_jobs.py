@@ -1,0 +1,126 @@
+"""Long documents: sent, followed, fetched, cancelled; and the end of the whole service."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.serve.running import READY_S, Running, document_of, wait_for
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def _finished(server: Running, number: str) -> bool:
+    return server.get(f"/v1/jobs/{number}").json()["status"] not in ("waiting", "running")
+
+
+def test_a_job_reads_more_pages_than_one_request_may(ppocr: Running) -> None:
+    pages = document_of(*(f"Page {i}" for i in range(1, 11)))
+    refused = ppocr.read(pages, task="text")
+    assert refused.status_code == 422 and "/v1/jobs" in refused.json()["error"]["message"]
+    made = ppocr.post("/v1/jobs", content=pages, params={"task": "text"})
+    assert made.status_code == 202
+    place = made.headers["location"]
+    early = ppocr.get(place + "/result")
+    assert early.status_code in (200, 409)
+    wait_for(lambda: _finished(ppocr, made.json()["id"]), READY_S)
+    state = ppocr.get(place).json()
+    assert (state["status"], state["pages_done"], state["page_count"]) == ("done", 10, 10)
+    read = ppocr.get(place + "/result").json()
+    assert [page["text"] for page in read] == [f"Page {i}" for i in range(1, 11)]
+    lines = ppocr.get(place + "/result", params={"format": "jsonl"}).text.splitlines()
+    assert [json.loads(line)["page_index"] for line in lines] == list(range(10))
+    assert "Page 7" in ppocr.get(place + "/result", params={"format": "html"}).text
+    assert ppocr.http.delete(ppocr.url + place).status_code == 200
+    assert ppocr.get(place).status_code == 404
+
+
+def test_a_job_that_cannot_be_read_says_why(ppocr: Running) -> None:
+    job = ppocr.post("/v1/jobs", content=b"no document").json()
+    wait_for(lambda: _finished(ppocr, job["id"]), 60)
+    state = ppocr.get(f"/v1/jobs/{job['id']}").json()
+    assert state["status"] == "failed" and state["error"]["code"] == "input"
+    assert ppocr.get(f"/v1/jobs/{job['id']}/result").status_code == 422
+
+
+def test_a_job_s_form_and_json_are_taken_too(ppocr: Running, picture: bytes) -> None:
+    form = ppocr.post("/v1/jobs", files={"file": ("a.png", picture)}, data={"task": "text"})
+    assert form.status_code == 202 and form.json()["source"] == "a.png"
+    wait_for(lambda: _finished(ppocr, form.json()["id"]), READY_S)
+    result = ppocr.get(form.headers["location"] + "/result").json()
+    assert result[0]["text"] == "Invoice 2048\nTotal 73.50"
+
+
+class Command:
+    """`hyocr serve` as a process."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "ascend.cli", "serve", "--port", "0", "--no-ui"]
+        self.process = subprocess.Popen(
+            [*command, "--threads", "1"], stderr=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        assert self.process.stderr is not None
+        lines = iter(self.process.stderr.readline, "")
+        found = next(filter(None, (re.search(r"http://\S+", line) for line in lines)), None)
+        assert found is not None, "the service did not start"
+        self.url = found.group()
+        self._rest = threading.Thread(target=self.process.stderr.read)  # or its pipe fills
+        self._rest.start()
+        self.http = httpx.Client(base_url=self.url, timeout=300, trust_env=False)
+        wait_for(lambda: self.http.get("/readyz").status_code == 200, READY_S)
+        self.workers = psutil.Process(self.process.pid).children(recursive=True)
+
+    def close(self) -> None:
+        self.http.close()
+        self.process.kill()
+        self.process.wait()
+        self._rest.join()
+
+
+@pytest.mark.parametrize(("signals", "code"), [(1, 0), (2, 128 + signal.SIGTERM)])
+def test_sigterm_finishes_what_runs_and_a_second_one_does_not_wait(
+    document: bytes, signals: int, code: int
+) -> None:
+    command = Command()
+    answers: list[int] = []
+
+    def read() -> None:
+        try:
+            answers.append(httpx.post(command.url + "/v1/ocr", content=document, timeout=300,
+                                      trust_env=False).status_code)  # fmt: skip
+        except httpx.HTTPError:
+            answers.append(0)
+
+    reader = threading.Thread(target=read)
+    try:
+        reader.start()
+        wait_for(lambda: command.http.get("/readyz").json()["running"], 60)
+        for _ in range(signals):
+            os.kill(command.process.pid, signal.SIGTERM)
+            if signals > 1:  # or the two would be one
+                wait_for(lambda: command.process.poll() is not None or _stopping(command), 30)
+        assert command.process.wait(60) == code
+        reader.join(60)
+        assert answers == [200 if signals == 1 else 0]
+        gone, alive = psutil.wait_procs(command.workers, timeout=20)
+        assert gone and not alive
+    finally:
+        command.close()
+
+
+def _stopping(command: Command) -> bool:
+    """Whether the listening socket is closed already."""
+    try:
+        return command.http.get("/readyz").json()["reason"] == "the service is shutting down"
+    except httpx.HTTPError:
+        return True
