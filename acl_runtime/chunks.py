@@ -172,8 +172,10 @@ class ChunkRunner:
         if not direct:
             with span("append"):
                 self._copy_new(step, cache, first, counts)
-        size = step.logits.nbytes
-        if select[0]:
+        # One sequence's wanted rows lie first; of several sequences the whole gear is taken.
+        wanted = step.logits[0, : len(select[0])] if step.gear["B"] == 1 else step.logits
+        size = wanted.nbytes
+        if size and select[0]:
             target, source = step.logits.ctypes.data, self._staging.logits
             stream = self._device.stream
             self._rt.memcpy_async(target, size, source, size, DEVICE_TO_HOST, stream)

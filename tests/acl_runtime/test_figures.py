@@ -136,6 +136,14 @@ def test_weights_are_on_the_device_once(engine: AclEngine, machine: Any) -> None
     assert machine.counters.calls["acl.mdl.load_from_file"] == 2  # vision and llm
 
 
+def test_a_short_draft_brings_back_only_the_logits_of_its_rows(
+    engine: AclEngine, warm: Any, machine: Any
+) -> None:
+    machine.counters.clear()
+    engine.extend(warm, 0, [2], *toy.rows(2), [[0, 1]])
+    assert machine.counters.bytes["d2h"] == 2 * toy.DIMS["V"] * ITEM
+
+
 @pytest.mark.slow
 def test_two_thousand_pages_leave_memory_as_it_was(engine: AclEngine, machine: Any) -> None:
     import resource
