@@ -23,6 +23,8 @@ from atc_configs.contract import GraphSpec
 from atc_configs.soc import Soc, soc_names
 
 ONNX_FRAMEWORK = "5"
+# The option whose value in a contract is the text of its file (image input on the device).
+AIPP = "insert_op_conf"
 _LAYOUTS = {"dynamic_image_size": "NCHW", "dynamic_batch_size": "NCHW"}
 _SUCCESS = "ATC run success"
 # What helps here; the vendor's own advice is appended.
@@ -94,9 +96,15 @@ def cann_version(atc: Path) -> str | None:
 
 
 def atc_arguments(
-    spec: GraphSpec, onnx: Path, output: Path, soc: Soc, keep: Path | None = None
+    spec: GraphSpec,
+    onnx: Path,
+    output: Path,
+    soc: Soc,
+    keep: Path | None = None,
+    aipp: Path | None = None,
 ) -> list[str]:
-    """Everything after `atc`. output: prefix of the .om; keep: file of nodes for --keep_dtype."""
+    """Everything after `atc`. output: prefix of the .om; keep: file of nodes for --keep_dtype;
+    aipp: file with what the contract says under `insert_op_conf`."""
     arguments = {
         "model": str(onnx),
         "framework": ONNX_FRAMEWORK,
@@ -107,7 +115,9 @@ def atc_arguments(
     }
     if spec.gear_kind != "static":
         arguments[spec.gear_kind] = spec.atc_dynamic_dims()
-    arguments |= spec.atc
+    arguments |= {name: value for name, value in spec.atc.items() if name != AIPP}
+    if aipp is not None:
+        arguments[AIPP] = str(aipp)
     if keep is not None:
         arguments["keep_dtype"] = str(keep)
     arguments["log"] = "error"

@@ -154,10 +154,8 @@ def _arguments(step: Step, stage: Path, soc: Soc) -> list[str]:
     """Paths of the source are absolute; what is written lies in the stage."""
     name = step.spec.name
     keep = stage / f"{name}.keep_dtype" if step.keep and _keeps_by_list(step.spec) else None
-    arguments = atc.atc_arguments(step.spec, step.onnx.resolve(), stage / name, soc, keep)
-    aipp = step.spec.atc.get("insert_op_conf")
-    return [f"--insert_op_conf={stage / name}.aipp" if aipp and a.endswith(aipp) else a
-            for a in arguments]  # fmt: skip
+    aipp = stage / f"{name}.aipp" if atc.AIPP in step.spec.atc else None
+    return atc.atc_arguments(step.spec, step.onnx.resolve(), stage / name, soc, keep, aipp)
 
 
 def _keeps_by_list(spec: GraphSpec) -> bool:
@@ -178,8 +176,8 @@ def _compile(
     if step.keep:
         keep = "".join(f"{node}\n" for node in step.keep)
         (stage / f"{name}.keep_dtype").write_text(keep, "utf-8")
-    if step.spec.atc.get("insert_op_conf"):
-        (stage / f"{name}.aipp").write_text(step.spec.atc["insert_op_conf"], "utf-8")
+    if atc.AIPP in step.spec.atc:
+        (stage / f"{name}.aipp").write_text(step.spec.atc[atc.AIPP], "utf-8")
     for stale in stage.glob(f"{name}*.om"):
         stale.unlink()
     say(f"{name}: compiling {len(step.spec.gears)} gears for {soc.name}")

@@ -92,7 +92,8 @@ def _page(pixels: NDArray[np.uint8]) -> Page:
         return document.load_page(0)
 
 
-def _cpu_engine(checkpoint: str | Path | None, contract: Contract) -> Engine:
+def _cpu_engine(checkpoint: str | Path | None, contract: Contract) -> Any:
+    """An `Engine`; the concrete classes take their own caches only, which its type does not say."""
     if contract.family == "ppocr":
         from ascend.build.ppocr import ppocr_graphs
         from fallback.ort_engine import OrtEngine

@@ -71,6 +71,18 @@ def test_a_static_graph_gets_no_gears():
     assert "--keep_dtype=/keep" in arguments
 
 
+def test_image_input_on_the_device_is_on_only_where_the_contract_says_so():
+    text = "aipp_op { aipp_mode: static }"
+    spec = GraphSpec(
+        "g", SPEC.inputs, (), ("B",), SPEC.gears, "dynamic_batch_size", {atc.AIPP: text}
+    )
+    arguments = atc.atc_arguments(spec, Path("/m"), Path("/o"), P3, aipp=Path("/o.aipp"))
+    assert "--insert_op_conf=/o.aipp" in arguments and not [a for a in arguments if text in a]
+    for family in ("hunyuanocr", "ppocr"):
+        for graph in load_contract(family).graphs.values():
+            assert atc.AIPP not in graph.atc
+
+
 def test_the_printed_command_survives_a_shell(tmp_path):
     """The ";" between gears would end the command."""
     shown = tmp_path / "shown"
