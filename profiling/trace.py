@@ -78,14 +78,16 @@ def _host_events(tracing: Tracing, zero_us: float) -> Iterator[Event]:
                 label = track if isinstance(track, str) else str(label)
                 yield _meta("thread_name", pid, row, {"name": label})
                 yield _meta("thread_sort_index", pid, row, {"sort_index": row})
-            yield _complete(span, pid, row, offset_us)
+            # The name of a page is that of its file, which has slashes of its own.
+            name = span.path if group == "pages" else span.name
+            yield _complete(span, name, pid, row, offset_us)
 
 
-def _complete(span: Span, pid: int, row: int, offset_us: float) -> Event:
+def _complete(span: Span, name: str, pid: int, row: int, offset_us: float) -> Event:
     start, end = span.start_ns / 1e3 + offset_us, span.end_ns / 1e3 + offset_us
-    event: Event = {"ph": "X", "name": span.name, "cat": "host", "pid": pid, "tid": row}
+    event: Event = {"ph": "X", "name": name, "cat": "host", "pid": pid, "tid": row}
     event |= {"ts": round(start, 3), "dur": round(end - start, 3)}
-    return event | ({"args": {"path": span.path}} if "/" in span.path else {})
+    return event | ({"args": {"path": span.path}} if name != span.path else {})
 
 
 def _device_events(tasks: Sequence[DeviceTask], zero_us: float) -> Iterator[Event]:
