@@ -17,17 +17,18 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from acl_runtime.binding import DEVICE_TO_DEVICE, HOST_TO_DEVICE, load
+from acl_runtime.binding import load
 from acl_runtime.bundle import check_bundle
 from acl_runtime.chunks import ChunkRunner
 from acl_runtime.device import Device
 from acl_runtime.errors import EngineClosed, GraphInputError
-from acl_runtime.graph import Gear, Graph
+from acl_runtime.graph import Graph
 from acl_runtime.kv_cache import DeviceCache
-from acl_runtime.memory import Arena, Block, DeviceArray, require_finite
-from atc_configs.contract import Contract, TensorSpec
+from acl_runtime.memory import Arena, DeviceArray
+from acl_runtime.numeric import require_finite
+from acl_runtime.runs import GraphRunner
+from atc_configs.contract import Contract
 from atc_configs.manifest import read_manifest
-from profiling.spans import span
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -84,8 +85,7 @@ class AclEngine:
         self._check_finite = check_finite
         self._graphs: dict[str, Graph] = {}
         self._chunks: dict[str, ChunkRunner] = {}
-        self._fed: dict[tuple[str, str], Block] = {}
-        self._results: dict[str, list[_Outputs]] = {}
+        self._runs: dict[str, GraphRunner] = {}
         self._closed = False
         self._arena = Arena(device)
         with ExitStack() as built:
@@ -154,8 +154,9 @@ class AclEngine:
         """One execution; see the protocol. Raises GraphInputError before anything is run."""
         opened = self._graph(graph)
         gear = opened.gear_of({name: tuple(value.shape) for name, value in inputs.items()})
+        given = {name: self._own_or_host(value) for name, value in inputs.items()}
         caller = threading.current_thread()
-        return self._device.call(lambda: self._run(opened, gear, inputs, caller))
+        return self._device.call(lambda: self._runs[graph].run(gear, given, caller))
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> DeviceArray:
         """New device memory with undefined content; the caller closes it."""
@@ -213,80 +214,19 @@ class AclEngine:
             spec = self.contract.graph(name)
             graph = Graph(self._device, self._arena, spec, path, self.contract.precision)
             self._graphs[name] = graph
+            self._runs[name] = GraphRunner(
+                self._device, self._arena, graph, self._deadlines.graph_ms, self._check_finite
+            )
             if any(tensor.name == CHUNK_INPUT for tensor in spec.inputs):
                 chunk_ms, row_ms = self._deadlines.chunk_ms, self._deadlines.row_ms
                 self._chunks[name] = ChunkRunner(
                     self._device, self._arena, graph, append, chunk_ms, row_ms
                 )
 
-    def _run(
-        self,
-        graph: Graph,
-        gear: Gear,
-        inputs: Mapping[str, Any],
-        caller: threading.Thread,
-    ) -> dict[str, Any]:
-        with span("h2d"):
-            for index, tensor in enumerate(graph.spec.inputs):
-                self._feed(graph, index, tensor, gear, inputs[tensor.name])
-        outputs = self._outputs_for(graph, caller)
-        for index, (tensor, block) in enumerate(
-            zip(graph.spec.outputs, outputs.blocks, strict=True)
-        ):
-            graph.outputs.bind(index, block.pointer, tensor.nbytes(gear, graph.precision))
-        graph.set_gear(gear)
-        graph.execute()
-        self._device.synchronize(self._deadlines.graph_ms)
-        return {
-            tensor.name: DeviceArray(
-                self._arena,
-                block,
-                tensor.resolve(gear),
-                graph.dtype(tensor),
-                checked=f"{graph.spec.name}.{tensor.name}" if self._check_finite else None,
-            )
-            for tensor, block in zip(graph.spec.outputs, outputs.blocks, strict=True)
-        }
-
-    def _feed(self, graph: Graph, index: int, tensor: TensorSpec, gear: Gear, value: Any) -> None:
-        """Points input `index` at `value`: arrays of this engine in place, others are copied."""
-        nbytes, dtype = tensor.nbytes(gear, graph.precision), graph.dtype(tensor)
-        value = self._own_or_host(value)
-        if isinstance(value, DeviceArray) and value.dtype != dtype:
-            value = value.numpy()
-        if isinstance(value, DeviceArray) and value.pointer % 64 == 0:
-            graph.inputs.bind(index, value.pointer, nbytes)
-            return
-        key = (graph.spec.name, tensor.name)
-        if key not in self._fed:
-            self._fed[key] = self._arena.take(graph.max_bytes(tensor))
-        target = self._fed[key].pointer
-        memcpy = self._device.binding.rt.memcpy
-        if isinstance(value, DeviceArray):
-            memcpy(target, nbytes, value.pointer, nbytes, DEVICE_TO_DEVICE)
-        else:
-            host = np.ascontiguousarray(value, dtype)
-            memcpy(target, nbytes, host.ctypes.data, nbytes, HOST_TO_DEVICE)
-        graph.inputs.bind(index, target, nbytes)
-
     def _own_or_host(self, value: Any) -> Any:
         """`value` if it is in host memory or this engine's, else a host copy of it."""
         own = isinstance(value, DeviceArray) and value.arena is self._arena
         return value if own or isinstance(value, np.ndarray) else value.numpy()
-
-    def _outputs_for(self, graph: Graph, caller: threading.Thread) -> _Outputs:
-        """Output memory that belongs to the calling thread, or did to one that has ended."""
-        sets = self._results.setdefault(graph.spec.name, [])
-        for outputs in sets:
-            if outputs.thread is caller:
-                return outputs
-        for outputs in sets:
-            if not outputs.thread.is_alive():
-                outputs.thread = caller
-                return outputs
-        blocks = [self._arena.take(graph.max_bytes(tensor)) for tensor in graph.spec.outputs]
-        sets.append(_Outputs(caller, blocks))
-        return sets[-1]
 
     def _graph(self, name: str) -> Graph:
         if self._closed:
@@ -308,11 +248,3 @@ class AclEngine:
         if self._closed:
             raise EngineClosed("the engine is closed; open it again")
         return self._device.call(job)
-
-
-@dataclass(slots=True)
-class _Outputs:
-    """Memory for the outputs of one graph, in their order, and whose results lie in it."""
-
-    thread: threading.Thread
-    blocks: list[Block]

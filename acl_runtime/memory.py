@@ -23,7 +23,8 @@ from acl_runtime.binding import (
     HUGE_FIRST,
 )
 from acl_runtime.device import Device, let_go, memory_info
-from acl_runtime.errors import DeviceMemory, EngineClosed, GraphInputError, NumericFault
+from acl_runtime.errors import DeviceMemory, EngineClosed, GraphInputError
+from acl_runtime.numeric import require_finite
 from profiling.spans import span
 
 log = logging.getLogger(__name__)
@@ -286,20 +287,3 @@ class DeviceArray:
             raise GraphInputError(
                 f"rows {start}..{start + count - 1} are outside an array of {self.shape[0]} rows"
             )
-
-
-def require_finite(values: NDArray[Any], name: str) -> None:
-    """Raises NumericFault if a float array holds NaN or infinity."""
-    if values.dtype.kind != "f":
-        return
-    # The sum carries NaN and infinity along in one cheap pass; a finite array may overflow it.
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = float(values.sum(dtype=np.float32))
-    if math.isfinite(total):
-        return
-    bad = int(values.size - np.isfinite(values).sum())
-    if bad:
-        raise NumericFault(
-            f"{name}: {bad} of {values.size} values are NaN or infinite; the answer cannot be"
-            " trusted. Look for the layer with `hyocr audit`, or use a CPU engine"
-        )

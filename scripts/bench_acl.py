@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from acl_runtime.engine import AclEngine
-from acl_runtime.memory import require_finite
+from acl_runtime.numeric import require_finite
 from ascend.memory_plan import forecast_memory
 from atc_configs.manifest import read_manifest
 from scripts.hollow_bundle import hollow_bundle

@@ -210,3 +210,16 @@ def test_a_closed_cache_is_refused_and_truncating_it_is_harmless(engine: AclEngi
     cache.truncate(0, 0)
     with pytest.raises(EngineClosed, match="cache has been closed"):
         engine.extend(cache, 0, [4], *toy.rows(4), [[3]])
+
+
+def test_running_the_chunk_graph_by_itself_leaves_the_cache_alone(engine: AclEngine) -> None:
+    """`run` points the graph at other memory; the next token must point it back."""
+    cache = engine.kv_cache(1, 64)
+    embeds, cos, sin = toy.rows(6, 5)
+    engine.extend(cache, 0, [5], embeds[:, :5], cos[:, :5], sin[:, :5], [[4]])
+    shapes = engine.contract.graph("llm").input_shapes(engine.gears("llm")[0])
+    outputs = engine.run("llm", {n: np.zeros(s, np.float32) for n, s in shapes.items()})
+    assert outputs["new_key.0"].shape == (1, 1, toy.DIMS["K"] * toy.DIMS["D"])
+    logits = engine.extend(cache, 0, [1], embeds[:, 5:], cos[:, 5:], sin[:, 5:], [[0]])
+    wanted = toy.reference(embeds[0], cos[0], sin[0])[-1]
+    np.testing.assert_allclose(logits[0, 0], wanted, atol=CLOSE)
