@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from atc_configs.expressions import ExpressionError, bind, evaluate, symbols_of
+from atc_configs.fast_yaml import load_yaml
 from atc_configs.graph_spec import ITEM_BYTES, ContractError, GearKind, GraphSpec, TensorSpec
 from atc_configs.soc import Soc, load_soc
 
@@ -141,7 +142,7 @@ def _read(family_or_path: str | Path) -> tuple[str, str]:
 
 def _parse(file: str, text: str) -> Any:
     try:
-        return yaml.safe_load(text)
+        return load_yaml(text)
     except yaml.YAMLError as error:
         raise ContractError(f"{file}: not YAML: {error}") from error
 

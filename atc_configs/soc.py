@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
 
-import yaml
-
+from atc_configs.fast_yaml import load_yaml
 from atc_configs.graph_spec import ContractError
 
 _FIGURES = ("memory_bytes", "bandwidth_range", "fp16_peak")
@@ -68,7 +67,7 @@ def soc_names() -> tuple[str, ...]:
 
 
 def _load() -> Any:
-    return yaml.safe_load(resources.files("atc_configs").joinpath("soc.yaml").read_text("utf-8"))
+    return load_yaml(resources.files("atc_configs").joinpath("soc.yaml").read_text("utf-8"))
 
 
 def _merged(name: str, chips: Mapping[str, Any]) -> dict[str, Any]:
