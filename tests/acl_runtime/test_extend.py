@@ -215,11 +215,12 @@ def test_a_closed_cache_is_refused_and_truncating_it_is_harmless(engine: AclEngi
 def test_running_the_chunk_graph_by_itself_leaves_the_cache_alone(engine: AclEngine) -> None:
     """`run` points the graph at other memory; the next token must point it back."""
     cache = engine.kv_cache(1, 64)
-    embeds, cos, sin = toy.rows(6, 5)
-    engine.extend(cache, 0, [5], embeds[:, :5], cos[:, :5], sin[:, :5], [[4]])
+    rows = toy.rows(7, 5)
+    engine.extend(cache, 0, [5], *(part[:, :5] for part in rows), [[4]])
+    engine.extend(cache, 0, [1], *(part[:, 5:6] for part in rows), [[0]])
     shapes = engine.contract.graph("llm").input_shapes(engine.gears("llm")[0])
     outputs = engine.run("llm", {n: np.zeros(s, np.float32) for n, s in shapes.items()})
     assert outputs["new_key.0"].shape == (1, 1, toy.DIMS["K"] * toy.DIMS["D"])
-    logits = engine.extend(cache, 0, [1], embeds[:, 5:], cos[:, 5:], sin[:, 5:], [[0]])
-    wanted = toy.reference(embeds[0], cos[0], sin[0])[-1]
+    logits = engine.extend(cache, 0, [1], *(part[:, 6:] for part in rows), [[0]])
+    wanted = toy.reference(*(part[0] for part in rows))[-1]
     np.testing.assert_allclose(logits[0, 0], wanted, atol=CLOSE)
