@@ -171,11 +171,9 @@ def _device_tasks(folder: Path) -> list[DeviceTask]:
         try:
             for row in Prof(path).ops():
                 if row.start_ns is not None and len(tasks) < _MOST_TASKS:
-                    start, kind = row.start_ns / 1e3, f"{row.kind} on {row.core}"
-                    stream = row.stream or 0
-                    tasks.append(
-                        DeviceTask(row.name, kind, row.device, stream, start, row.duration_us)
-                    )
+                    kind, stream = f"{row.kind} on {row.core}", row.stream or 0
+                    start, duration = row.start_ns, row.duration_us
+                    tasks.append(DeviceTask(row.name, kind, row.device, stream, start, duration))
         except ProfileError:
             continue  # the report says what is wrong with it
     return tasks

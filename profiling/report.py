@@ -43,6 +43,7 @@ class OpTotal:
     memory_bound_us: float = 0.0
 
     def add(self, row: OpRow, mac: float | None, bound: bool) -> None:
+        """Count one execution; `mac` is its cube share (0..1), `bound` whether memory bounds it."""
         self.count += 1
         self.total_us += row.duration_us
         self.longest_us = max(self.longest_us, row.duration_us)
@@ -87,12 +88,14 @@ class Totals:
     apis: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
 
     def kind(self, row: OpRow) -> OpTotal:
+        """The total of the row's operator type and core."""
         key = (row.kind, row.core)
         if key not in self.kinds:
             self.kinds[key] = OpTotal(row.kind, row.kind, row.core)
         return self.kinds[key]
 
     def named(self, row: OpRow) -> OpTotal:
+        """The total of the row's operator at its shapes."""
         key = (row.name, row.input_shapes)
         if key not in self.names:
             if len(self.names) >= 50 * TOP * TOP:  # names that never come twice

@@ -24,13 +24,14 @@ DEVICE_PROCESS = 1 << 22  # above any pid of Linux (its limit is 2^22), one numb
 
 @dataclass(frozen=True, slots=True)
 class DeviceTask:
-    """One task that a device ran: times in microseconds since 1970; `stream` is its row."""
+    """One task that a device ran. start_ns: since 1970, whole, since a float has not enough digits
+    for it; `stream` is its row."""
 
     name: str
     kind: str
     device: int
     stream: int
-    start_us: float
+    start_ns: int
     duration_us: float
 
 
@@ -52,21 +53,21 @@ def make_trace(
 ) -> dict[str, Any]:
     """The trace as JSON-ready values."""
     spans = [*tracing.pages, *tracing.spans]
-    starts = [(s.start_ns + tracing.epoch_ns) / 1e3 for s in spans]
-    zero_us = min([*starts, *(t.start_us for t in tasks)], default=0.0)
-    events = [*_host_events(tracing, zero_us), *_device_events(tasks, zero_us)]
-    other = {**about, "zero_epoch_us": f"{zero_us:.3f}"}
+    starts = [s.start_ns + tracing.epoch_ns for s in spans]
+    zero_ns = min([*starts, *(t.start_ns for t in tasks)], default=0)
+    events = [*_host_events(tracing, zero_ns), *_device_events(tasks, zero_ns)]
+    other = {**about, "zero_epoch_ns": str(zero_ns)}
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
 
 
-def _host_events(tracing: Tracing, zero_us: float) -> Iterator[Event]:
+def _host_events(tracing: Tracing, zero_ns: int) -> Iterator[Event]:
     """Pages, then the threads that worked on them, then devices as the host saw them."""
     pid = os.getpid()
     names = {t.ident: t.name for t in threading.enumerate()}
     yield _meta("process_name", pid, 0, {"name": "host"})
     yield _meta("process_sort_index", pid, 0, {"sort_index": 0})
     seen: set[int] = set()
-    offset_us = tracing.epoch_ns / 1e3 - zero_us
+    offset_ns = tracing.epoch_ns - zero_ns
     rows: dict[int | str, int] = {}
     for group, spans in (("pages", tracing.pages), ("spans", tracing.spans)):
         for span in spans:
@@ -80,19 +81,19 @@ def _host_events(tracing: Tracing, zero_us: float) -> Iterator[Event]:
                 yield _meta("thread_sort_index", pid, row, {"sort_index": row})
             # The name of a page is that of its file, which has slashes of its own.
             name = span.path if group == "pages" else span.name
-            yield _complete(span, name, pid, row, offset_us)
+            yield _complete(span, name, pid, row, offset_ns)
 
 
-def _complete(span: Span, name: str, pid: int, row: int, offset_us: float) -> Event:
-    start, end = span.start_ns / 1e3 + offset_us, span.end_ns / 1e3 + offset_us
+def _complete(span: Span, name: str, pid: int, row: int, offset_ns: int) -> Event:
+    start, end = (span.start_ns + offset_ns) / 1e3, (span.end_ns + offset_ns) / 1e3
     event: Event = {"ph": "X", "name": name, "cat": "host", "pid": pid, "tid": row}
     event |= {"ts": round(start, 3), "dur": round(end - start, 3)}
     return event | ({"args": {"path": span.path}} if name != span.path else {})
 
 
-def _device_events(tasks: Sequence[DeviceTask], zero_us: float) -> Iterator[Event]:
+def _device_events(tasks: Sequence[DeviceTask], zero_ns: int) -> Iterator[Event]:
     named: set[tuple[int, int]] = set()
-    for task in sorted(tasks, key=lambda t: t.start_us):
+    for task in sorted(tasks, key=lambda t: t.start_ns):
         pid, row = DEVICE_PROCESS + task.device, task.stream
         if (task.device, -1) not in named:
             named.add((task.device, -1))
@@ -102,7 +103,7 @@ def _device_events(tasks: Sequence[DeviceTask], zero_us: float) -> Iterator[Even
             named.add((task.device, row))
             yield _meta("thread_name", pid, row, {"name": f"stream {row}"})
         event: Event = {"ph": "X", "name": task.name, "cat": task.kind, "pid": pid, "tid": row}
-        start = round(task.start_us - zero_us, 3)
+        start = (task.start_ns - zero_ns) / 1e3
         yield event | {"ts": start, "dur": round(task.duration_us, 3), "args": {"type": task.kind}}
 
 
