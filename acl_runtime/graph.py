@@ -101,6 +101,7 @@ class Graph:
         log.info("graph %s: %s, %d gears", spec.name, path.name, len(spec.gears))
 
     def dtype(self, tensor: TensorSpec) -> np.dtype[Any]:
+        """The dtype of a tensor in this build."""
         return np.dtype(tensor.dtype_in(self.precision))
 
     def max_bytes(self, tensor: TensorSpec) -> int:

@@ -40,6 +40,7 @@ def piece_bytes(nbytes: int) -> int:
 
 
 def align(value: int, step: int) -> int:
+    """`value` rounded up to a multiple of `step`."""
     return -(-value // step) * step
 
 

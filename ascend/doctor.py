@@ -93,7 +93,7 @@ def _npu(found: Probe) -> Iterator[Finding]:
 
 def _engines() -> Iterator[Finding]:
     for name, package, extra in (("ort", "onnxruntime", "ppocr"), ("torch", "torch", "cpu")):
-        present = importlib.util.find_spec(package) is not None
+        present = _is_importable(package)
         text = f"engine {name}: " + ("can be opened" if present else f"needs {package}")
         remedy = "" if present else f"pip install 'hunyuanocr-ascend[{extra}]'"
         yield Finding("engines", name, "ok" if present else "warning", text, remedy)
@@ -119,6 +119,13 @@ def _models(model: str | None) -> Iterator[Finding]:
     text = f"{model}: " + (f"has {', '.join(known)}" if known else "holds no model files")
     remedy = "" if known else "give a checkpoint, an exported folder or a bundle"
     yield Finding("models", "weights", status, text, remedy)
+
+
+def _is_importable(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def _version(distribution: str) -> str | None:

@@ -103,7 +103,8 @@ class LoopRule:
 class Drafter(Protocol):
     """Guesses what follows `ids`; a wrong guess costs time, never the answer."""
 
-    def propose(self, ids: Sequence[int], max_draft: int) -> list[int]: ...
+    def propose(self, ids: Sequence[int], max_draft: int) -> list[int]:
+        """At most `max_draft` ids that may follow `ids`; none when nothing suggests itself."""
 
 
 @dataclass(frozen=True, slots=True)

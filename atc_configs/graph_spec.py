@@ -78,9 +78,11 @@ class GraphSpec:
         raise ContractError(self._no_gear(wanted))
 
     def input_shapes(self, gear: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        """Shape of every input at `gear`, by name."""
         return {spec.name: spec.resolve(gear) for spec in self.inputs}
 
     def output_shapes(self, gear: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        """Shape of every output at `gear`, by name."""
         return {spec.name: spec.resolve(gear) for spec in self.outputs}
 
     def dynamic_dims(self, gear: Mapping[str, int]) -> list[int]:

@@ -57,6 +57,7 @@ class Checkpoint:
         return file.tensors[stored]
 
     def names(self) -> tuple[str, ...]:
+        """The names of all tensors."""
         return tuple(self._where)
 
     def array(self, name: str, rows: Sequence[int] | np.ndarray | None = None) -> np.ndarray:

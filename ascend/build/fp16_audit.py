@@ -58,6 +58,7 @@ class Audit:
         return {"keep": list(self.keep), "nodes": [asdict(r) for r in shown]}
 
     def ranges_below(self) -> list[NodeRange]:
+        """The nodes whose magnitudes float16 has."""
         return [r for r in self.ranges if not r.overflows]
 
 

@@ -128,6 +128,7 @@ def _entry(row: Sequence[Any]) -> OpEntry:
 
 
 def main() -> None:
+    """Compile the table that the package ships from a release's operator list."""
     parser = argparse.ArgumentParser(description="Compile an operator table of a CANN release.")
     parser.add_argument("source", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True)

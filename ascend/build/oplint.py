@@ -65,6 +65,7 @@ class Finding:
     source: str = ""
 
     def text(self) -> str:
+        """The finding as one line: how bad, what, where, and the remedy."""
         where = " ".join(filter(None, [self.op, self.node, self.source and f"({self.source})"]))
         return f"{self.severity}: {self.code}: {where}: {self.message}; {self.remedy}"
 

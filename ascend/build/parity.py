@@ -35,6 +35,7 @@ class Figures:
     equal: float
 
     def to_dict(self) -> dict[str, float]:
+        """JSON-ready."""
         return asdict(self)
 
 

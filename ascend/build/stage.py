@@ -31,6 +31,7 @@ class Progress:
             self._rows = {}
 
     def get(self, name: str, key: str) -> GraphFile | None:
+        """The file made for `key` and still as it was made, or None."""
         row = self._rows.get(name)
         if row is None or row["key"] != key:
             return None
@@ -41,6 +42,7 @@ class Progress:
         return file if whole and file_sha256(path) == file.sha256 else None
 
     def add(self, name: str, key: str, file: GraphFile) -> None:
+        """Remember that graph `name` was compiled from `key`."""
         row = {slot: getattr(file, slot) for slot in file.__slots__}
         self._rows[name] = {"key": key, "file": row}
         partial = self._path.with_suffix(".part")

@@ -50,9 +50,12 @@ class Counts(Protocol):
     @property
     def source(self) -> str: ...
 
-    def vision(self, patches: int) -> Sequence[OpCost]: ...
+    def vision(self, patches: int) -> Sequence[OpCost]:
+        """The operators of one run over `patches`."""
 
-    def llm(self, batch: int, rows: int, cache: int, wanted: int) -> Sequence[OpCost]: ...
+    def llm(self, batch: int, rows: int, cache: int, wanted: int) -> Sequence[OpCost]:
+        """The operators of one step: `rows` new tokens of `batch` sequences against `cache` rows, the
+        logits of `wanted` rows each."""
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ MEDIA = {
 
 
 def json_response(value: Any, status: int = 200) -> Response:
+    """A response of `value` as JSON."""
     return Response(json_bytes(value), status, media_type="application/json")
 
 

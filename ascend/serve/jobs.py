@@ -96,6 +96,7 @@ class JobStore:
         self._sweeper: asyncio.Task[None] | None = None
 
     def start(self) -> None:
+        """Make the folder of the jobs and begin to sweep expired ones."""
         self._folder = Path(tempfile.mkdtemp(prefix="hyocr-jobs-"))
         self._sweeper = asyncio.ensure_future(self._sweep())
 

@@ -53,10 +53,12 @@ class Metrics:
         return generate_latest(self.registry)
 
     def request(self, route: str, status: int, seconds: float) -> None:
+        """Count a request by route and status, `seconds` long."""
         self._requests.labels(route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
     def waited(self, seconds: float) -> None:
+        """A page waited `seconds` in the queue."""
         self._waits.observe(seconds)
 
     def page(self, result: Mapping[str, Any]) -> None:
@@ -72,9 +74,11 @@ class Metrics:
             self._fallbacks.inc()
 
     def restarted(self, reason: str) -> None:
+        """The worker was started anew, for `reason`."""
         self._restarts.labels(reason).inc()
 
     def reloaded(self, outcome: str) -> None:
+        """A change of the model ended with `outcome`."""
         self._reloads.labels(outcome).inc()
 
 

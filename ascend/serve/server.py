@@ -74,6 +74,7 @@ class ServiceServer(uvicorn.Server):
             raise self.failure
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Open the sockets and say where the service is."""
         await super().startup(sockets)
         if self.should_exit:
             return
@@ -82,6 +83,7 @@ class ServiceServer(uvicorn.Server):
             self._ui = self._start_ui()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal drains, the second ends at once."""
         self._signals += 1
         if self._signals > 1:
             self.service.kill()
