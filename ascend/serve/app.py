@@ -62,6 +62,7 @@ def create_app(
         title="HunyuanOCR on Ascend",
         description=_ABOUT,
         lifespan=lifespan,
+        redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
     )

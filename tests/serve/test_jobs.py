@@ -85,6 +85,8 @@ class Command:
         self.process.kill()
         self.process.wait()
         self._rest.join()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
 
 
 @pytest.mark.parametrize(("signals", "code"), [(1, 0), (2, 128 + signal.SIGTERM)])
