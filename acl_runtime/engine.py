@@ -198,6 +198,10 @@ class AclEngine:
         """(free, total) bytes of the device."""
         return self._device.memory()
 
+    def between_steps(self, job: Callable[[], T]) -> T:
+        """The result of `job`, run on the device's thread while nothing is queued on its stream."""
+        return self._call(job)
+
     def close(self) -> None:
         """Releases arrays, caches, graphs and device, last made first; idempotent, never raises."""
         if not self._closed:

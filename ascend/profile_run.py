@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -97,6 +98,26 @@ def profile_pages(
     (folder / PROFILE_NAME).write_text(json.dumps(profile, ensure_ascii=False, indent=1), "utf-8")
     write_trace(folder / TRACE_NAME, trace, _device_tasks(folder), _about(first, metrics))
     return profile
+
+
+def record_device(
+    engine: Any, seconds: float, folder: Path, metrics: str, stop: threading.Event
+) -> None:
+    """Record what `engine` runs for `seconds`, or until `stop`, into `folder`; other threads go on
+    using it. Raises UsageError for an engine without a device, ProfilerError."""
+    name = engine.settings.get("acl") if engine is not None else None
+    if name is None:
+        raise UsageError("only the engine acl has a device to profile; it is not what serves here")
+    devices = (int(engine.settings.get("device", 0)),)
+    profile = aicore_profile(
+        importlib.import_module(name), folder, devices=devices, metrics=metrics
+    )
+    # ACL wants an idle device where recording begins and ends.
+    engine.between_steps(profile.__enter__)
+    try:
+        stop.wait(seconds)
+    finally:
+        engine.between_steps(lambda: profile.__exit__(None, None, None))
 
 
 def _start_device(

@@ -97,9 +97,10 @@ def _query_blocks(m: ModelSizes, chip: ChipLimits, patches: int) -> Iterator[Alt
     base = vision_work_bytes(m, patches)
     for blocks in sorted({1, own, 16, 64}):
         cut = replace(m, query_blocks=blocks)
+        scores = m.vision_heads * (patches // blocks) * patches * 4
         yield Alternative(
             "vision queries", f"{blocks} blocks", blocks == own,
             vision=forecast_graph(vision_costs(cut, patches), chip).ms,
             memory=vision_work_bytes(cut, patches) - base,
-            note="scores of a block in L2 are never written to memory" if blocks == 64 else "",
+            note="" if scores > chip.l2_bytes else "its scores fit L2",
         )  # fmt: skip

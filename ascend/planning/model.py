@@ -54,8 +54,8 @@ class Counts(Protocol):
         """The operators of one run over `patches`."""
 
     def llm(self, batch: int, rows: int, cache: int, wanted: int) -> Sequence[OpCost]:
-        """The operators of one step: `rows` new tokens of `batch` sequences against `cache` rows, the
-        logits of `wanted` rows each."""
+        """The operators of one step: `rows` new tokens of `batch` sequences against `cache` rows,
+        the logits of `wanted` rows each."""
 
 
 @dataclass(frozen=True)

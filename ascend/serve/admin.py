@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
+from pathlib import Path
 from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ascend.serve.answers import json_response
+from ascend.serve.messages import Profile
 from ascend.serve.routes import readiness
 from ascend.serve.service import Service
+from profiling.report import make_report
 
 
 class Reload(BaseModel):
@@ -25,7 +30,7 @@ class Reload(BaseModel):
 
 
 def admin_routes(service: Service) -> APIRouter:
-    """/admin/reload, /admin/promote and /admin/rollback."""
+    """/admin/reload, /admin/promote, /admin/rollback and /admin/profile."""
     router = APIRouter(prefix="/admin", tags=["admin"])
 
     @router.post("/reload")
@@ -45,5 +50,15 @@ def admin_routes(service: Service) -> APIRouter:
         """Send the model that is being tried away."""
         await service.roll_back("asked for")
         return json_response({"state": "rolled back", "service": readiness(service)})
+
+    @router.post("/profile")
+    async def profile(
+        seconds: Annotated[float, Query(gt=0, le=300)] = 10.0, metrics: str = "PipeUtilization"
+    ) -> Response:
+        """Record the device while requests go on, and report on it; the folder stays."""
+        folder = Path(tempfile.mkdtemp(prefix="hyocr-profile-"))
+        await service.stable.profile(Profile(seconds, str(folder), metrics))
+        report = await asyncio.to_thread(make_report, folder)
+        return json_response({"folder": str(folder), "report": report})
 
     return router

@@ -2,6 +2,8 @@
 
 Everything here runs on the event loop; only the worker computes. A request whose worker died before
 it said anything is read again, once, by the next worker.
+
+Longer than most files: queue and workers change each other's state in every step.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from ascend.serve.messages import (
     Opened,
     PageRead,
     Piece,
+    Profile,
     Read,
     WorkerSpec,
 )
@@ -47,6 +50,7 @@ _LONGEST_PAUSE_S = 30.0
 _WATCH_S = 1.0
 _FIRST_GUESS_S = 1.0  # of a request's time, before any has ended
 _WORKER_STOP_S = 5.0
+_PROFILE_ENDS_S = 60.0  # writing what was recorded
 
 
 @dataclass(eq=False, slots=True)
@@ -117,6 +121,12 @@ class Deployment:
     @property
     def running(self) -> int:
         return len(self._running)
+
+    async def profile(self, order: Profile) -> None:
+        """Record the device of the worker that serves. Raises NotReady, ReadFailed, WorkerLost."""
+        if self._worker is None:
+            raise NotReady("no worker is open; ask again when the service is ready")
+        await self._worker.profile(order, order.seconds + _PROFILE_ENDS_S)
 
     @property
     def worker(self) -> WorkerProcess | None:

@@ -58,6 +58,22 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class Profile:
+    """To the worker: record the device for `seconds` into the existing folder `folder`."""
+
+    seconds: float
+    folder: str
+    metrics: str
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """From the worker: the recording has ended, or why there is none."""
+
+    error: ErrorInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """To the worker: end when what runs has ended."""
 

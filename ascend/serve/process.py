@@ -16,7 +16,16 @@ import time
 from collections.abc import Callable
 
 from ascend.serve.errors import ReadFailed, WorkerLost
-from ascend.serve.messages import Beat, Event, Opened, OpenFailed, Stop, WorkerSpec
+from ascend.serve.messages import (
+    Beat,
+    Event,
+    Opened,
+    OpenFailed,
+    Profile,
+    Profiled,
+    Stop,
+    WorkerSpec,
+)
 from ascend.serve.worker import run_worker
 
 log = logging.getLogger(__name__)
@@ -43,6 +52,7 @@ class WorkerProcess:
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[Opened] = self._loop.create_future()
         self._gone = asyncio.Event()
+        self._profiled: asyncio.Future[Profiled] | None = None
         self._orders: queue.SimpleQueue[object] = queue.SimpleQueue()
         context = multiprocessing.get_context("spawn")
         self._pipe, self._theirs = context.Pipe()
@@ -73,6 +83,19 @@ class WorkerProcess:
     def send(self, order: object) -> None:
         """Queue an order; returns at once."""
         self._orders.put(order)
+
+    async def profile(self, order: Profile, timeout_s: float) -> None:
+        """Record the worker's device. Raises ReadFailed with its reason, WorkerLost."""
+        if self._profiled is not None and not self._profiled.done():
+            raise WorkerLost("a profile is being recorded already; ask again when it has ended")
+        self._profiled = self._loop.create_future()
+        self.send(order)
+        try:
+            done = await asyncio.wait_for(self._profiled, timeout_s)
+        except asyncio.TimeoutError:
+            raise WorkerLost(f"the profile was not there after {timeout_s:g} s") from None
+        if done.error is not None:
+            raise ReadFailed(done.error)
 
     async def stop(self, timeout_s: float) -> None:
         """Let what runs end, then end the process; kill it when that takes too long."""
@@ -117,6 +140,9 @@ class WorkerProcess:
             self.progressed = time.monotonic()
             if not self._ready.done():
                 self._ready.set_result(message)
+        elif isinstance(message, Profiled):
+            if self._profiled is not None and not self._profiled.done():
+                self._profiled.set_result(message)
         elif isinstance(message, OpenFailed):
             if not self._ready.done():
                 self._ready.set_exception(ReadFailed(message.error))

@@ -17,12 +17,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
 
+from acl_runtime.errors import AclError
 from ascend.api import OCR, PageFailure
 from ascend.errors import ErrorInfo, describe
 from ascend.failover import FailoverFamily
 from ascend.failover_config import canary_page, read_config
 from ascend.families import Family, ReadRequest
 from ascend.opening import EngineName
+from ascend.profile_run import record_device
 from ascend.serve.messages import (
     Ask,
     Beat,
@@ -34,6 +36,8 @@ from ascend.serve.messages import (
     OpenFailed,
     PageRead,
     Piece,
+    Profile,
+    Profiled,
     Read,
     Stop,
     WorkerSpec,
@@ -108,6 +112,8 @@ class Worker:
             while not isinstance(order := self._connection.recv(), Stop):
                 if isinstance(order, Cancel):
                     self._event(order.number).set()
+                elif isinstance(order, Profile):
+                    threading.Thread(target=self._profile, args=(order,), daemon=True).start()
                 elif isinstance(order, Read):
                     self._event(order.number)
                     pool.submit(self._read, order.number, order.ask)
@@ -116,6 +122,16 @@ class Worker:
         pool.shutdown()
         self._ended.set()
         self._ocr.close()
+
+    def _profile(self, order: Profile) -> None:
+        """Record the device while requests go on; started and ended between two of its steps."""
+        try:
+            engine = getattr(self._family, "engine", None) or getattr(self._family, "_engine", None)
+            record_device(engine, order.seconds, Path(order.folder), order.metrics, self._ended)
+        except Exception as problem:  # of whoever asked for a profile; requests go on
+            self._send(Profiled(describe(problem)))
+        else:
+            self._send(Profiled())
 
     def _event(self, number: int) -> threading.Event:
         with self._lock:
@@ -232,7 +248,12 @@ def _device_memory(family: Family) -> tuple[int | None, int | None]:
     """(free, total) bytes of the device, where the engine has one."""
     engine = getattr(family, "engine", None) or getattr(family, "_engine", None)
     memory: Callable[[], tuple[int, int]] | None = getattr(engine, "memory", None)
-    return memory() if memory is not None else (None, None)
+    if memory is None:
+        return None, None
+    try:
+        return memory()
+    except AclError:  # a device that failed; its requests say so, and the beats must go on
+        return None, None
 
 
 def _rss() -> int:
