@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar, get_args
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ascend.serve.errors import ReadFailed, error_body, info_of
+from ascend.serve.errors import BadRequest, ReadFailed, error_body, info_of
 from ascend.serve.limits import ClientGone, json_bytes
 from ascend.serve.messages import Ask, Began, PageRead, Piece
 from ascend.serve.service import Service
@@ -23,6 +25,9 @@ from host_pipeline.result import Result
 T = TypeVar("T")
 
 Events = AsyncIterator[Began | Piece | PageRead]
+
+# Whatever a page says is shown and never run.
+_SANDBOX = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox"}
 
 MEDIA = {
     "text": "text/plain; charset=utf-8",
@@ -80,11 +85,7 @@ async def render(pages: Sequence[PageRead], form: Format) -> Response:
         return json_response(values[0] if alone else values)
     results = [Result.from_dict(page.outcome) for page in pages if page.error is None]
     text = await asyncio.to_thread("".join, written(form, results))
-    headers = {}
-    if form == "html":  # whatever a page says is shown and never run
-        headers["content-security-policy"] = (
-            "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-        )
+    headers = _SANDBOX if form == "html" else {}
     return Response(text.encode("utf-8", "replace"), media_type=MEDIA[form], headers=headers)
 
 
@@ -154,6 +155,33 @@ def page_value(page: PageRead) -> dict[str, Any]:
             "retryable": info.retryable,
         }
     return value
+
+
+def stored_pages(path: Path, form: str) -> Response:
+    """The pages of a file of JSON lines, one in memory at a time. Raises BadRequest."""
+    if form == "jsonl":
+        return StreamingResponse(_lines(path), media_type="application/x-ndjson")
+    if form == "json":
+        return StreamingResponse(_listed(path), media_type="application/json")
+    if form not in MEDIA:
+        raise BadRequest(f"format must be one of {', '.join(get_args(Format))}")
+    pages = (json.loads(line) for line in _lines(path))
+    results = (Result.from_dict(page) for page in pages if "error" not in page)
+    headers = _SANDBOX if form == "html" else {}
+    return StreamingResponse(written(form, results), media_type=MEDIA[form], headers=headers)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with open(path, "rb") as lines:
+        yield from lines
+
+
+def _listed(path: Path) -> Iterator[bytes]:
+    opener = b"[\n"
+    for line in _lines(path):
+        yield opener + line.rstrip(b"\n")
+        opener = b",\n"
+    yield b"\n]\n"
 
 
 def written(form: str, results: Iterable[Result]) -> Iterator[str]:

@@ -10,22 +10,19 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
-import json
 import secrets
 import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from starlette.responses import StreamingResponse
 
 from ascend.errors import DeadlineExceeded
-from ascend.serve.answers import MEDIA, json_response, page_value, written
+from ascend.serve.answers import json_response, page_value, stored_pages
 from ascend.serve.errors import (
     Conflict,
     NotFound,
@@ -41,7 +38,6 @@ from ascend.serve.messages import Ask, Began, PageRead
 from ascend.serve.openapi import OCR_BODY
 from ascend.serve.service import Service
 from ascend.serve.wire import Call, read_call
-from host_pipeline.result import Result
 
 Status = Literal["waiting", "running", "done", "failed", "cancelled"]
 
@@ -269,7 +265,7 @@ def job_routes(store: JobStore) -> APIRouter:
             return json_response({"error": job.error}, 422)
         if job.status not in ("done", "failed"):
             raise Conflict(f"the job is {job.status}, {job.done} pages are read", 1.0)
-        return _pages_response(job, request.query_params.get("format", "json"))
+        return stored_pages(job.pages, request.query_params.get("format", "json"))
 
     @router.delete("/{number}")
     async def remove(number: str, request: Request) -> Response:
@@ -279,27 +275,3 @@ def job_routes(store: JobStore) -> APIRouter:
         return json_response(job.to_dict())
 
     return router
-
-
-def _pages_response(job: Job, form: str) -> Response:
-    """The pages from the job's file, one at a time."""
-    if form == "jsonl":
-        return StreamingResponse(_lines(job.pages), media_type="application/x-ndjson")
-    if form in MEDIA:
-        pages = (json.loads(line) for line in _lines(job.pages))
-        results = (Result.from_dict(page) for page in pages if "error" not in page)
-        return StreamingResponse(written(form, results), media_type=MEDIA[form])
-    return StreamingResponse(_listed(job.pages), media_type="application/json")
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    with open(path, "rb") as lines:
-        yield from lines
-
-
-def _listed(path: Path) -> Iterator[bytes]:
-    opener = b"[\n"
-    for line in _lines(path):
-        yield opener + line.rstrip(b"\n")
-        opener = b",\n"
-    yield b"\n]\n"

@@ -3,6 +3,8 @@
 A new model opens beside the old one, must read the canary pages as that one does, and then takes
 all requests, or a share of them first: what it fails is read by the old one, and errors or
 drifting texts send it away again. Nobody's request is lost by a change.
+
+Longer than most files: the states between two models only make sense side by side.
 """
 
 from __future__ import annotations
