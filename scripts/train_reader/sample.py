@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 from . import vocabulary, world
-from .decoding import edit_distance, read_pages
+from .decoding import edit_distance, overlap, parse_spotting, read_pages
 from .evaluate import layout_for, split_sample
 from .export import load_reader
 from .pages import DrawnPage, Style, draw_page
@@ -49,6 +49,16 @@ def ask(reader: Reader, page: DrawnPage, task: str, seed: int) -> Answer:
     return Answer(task, "".join(prompt[:-1]), wanted, given)
 
 
+def count_faults(answer: Answer) -> int:
+    """Wrong characters, and boxes that overlap their truth by less than half."""
+    if answer.task != "spotting":
+        return edit_distance(answer.wanted, answer.given)
+    wanted, given = parse_spotting(answer.wanted), parse_spotting(answer.given)
+    texts = ("\n".join(text for text, _ in items) for items in (wanted, given))
+    missed = sum(overlap(w[1], g[1]) < 0.5 for w, g in zip(wanted, given, strict=False))
+    return edit_distance(*texts) + missed
+
+
 def pick_page(
     reader: Reader, canvas: tuple[int, int], style: Style, seed: int, tries: int
 ) -> tuple[DrawnPage, list[Answer]]:
@@ -60,7 +70,7 @@ def pick_page(
         if len(page.fields) < 2:
             continue
         answers = [ask(reader, page, task, seed) for task in TASKS]
-        faults = sum(edit_distance(a.wanted, a.given) for a in answers)
+        faults = sum(count_faults(answer) for answer in answers)
         if best is None or faults < best[0]:
             best = (faults, page, answers)
         if faults == 0:
