@@ -83,9 +83,9 @@ def profile_pages(
     pages: list[dict[str, Any]] = []
     with ExitStack() as stack:
         trace = stack.enter_context(tracing())
-        if first is None or first.engine == "acl":
-            settings = first.settings if first else {}
-            _start_device(stack, settings, folder, metrics, flags)
+        engine = getattr(ocr.family, "engine", None) or getattr(ocr.family, "_engine", None)
+        if engine is not None and "acl" in engine.settings:
+            _start_device(stack, engine.settings, folder, metrics, flags)
         for source in sources:
             outcomes = ocr.read_pages(source, **request)
             for outcome, recordings in traced_pages(trace, outcomes):
@@ -127,12 +127,9 @@ def _start_device(
     metrics: str,
     flags: Sequence[str],
 ) -> None:
-    name = settings.get("acl")
-    if name is None:
-        raise UsageError("the device's profiler is chosen by the first page: leave the warm-up on")
     chosen = tuple(f for f in flags if metrics != "None" or f != "aicore_metrics")
     devices = (int(settings.get("device", 0)),)
-    module = importlib.import_module(name)
+    module = importlib.import_module(settings["acl"])
     stack.enter_context(
         aicore_profile(module, folder, devices=devices, metrics=metrics, flags=chosen)
     )

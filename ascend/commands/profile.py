@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"what else is recorded: {', '.join(FLAGS)}",
     )  # fmt: skip
     parser.add_argument("--max-tokens", type=int, help="limit of the answer")
-    parser.add_argument("--cold", action="store_true", help="no page read before, on a CPU engine")
+    parser.add_argument(
+        "--cold", action="store_true", help="no page read before the one that counts"
+    )
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="a new folder")
     parser.add_argument("--json", action="store_true", help="for programs")
 
