@@ -7,6 +7,8 @@
 Both servers run all the time and take turns, level by level, on the same picture and threads; the
 plain one is RapidOCR behind Python's own http.server with one lock. Latency is the client's, from
 the first byte sent to the last one received. Answers 429 are counted apart and not timed.
+Use a real page: RapidOCR enlarges small pictures until their short side has 736 pixels, whatever
+that makes of the other one, and a strip of one line then costs it many times what a page does.
 """
 
 from __future__ import annotations
