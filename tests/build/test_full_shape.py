@@ -32,6 +32,7 @@ print(json.dumps({"seconds": time.monotonic() - started, "peak_bytes": peak}))
 
 
 @pytest.mark.slow
+@pytest.mark.large
 @pytest.mark.timeout(3600)
 def test_the_released_shape_exports_within_memory_and_lints_clean(tmp_path, record_property):
     import torch

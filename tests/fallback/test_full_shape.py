@@ -41,6 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.large
 def test_the_full_shape_equals_the_reference(folder: Path) -> None:
     checkpoint = Checkpoint(folder)
     tables = checkpoint.tables()
