@@ -48,8 +48,7 @@ def run(args: argparse.Namespace) -> int:
         from ascend.serve.server import ServiceServer, listen
     except ModuleNotFoundError as error:
         raise EngineUnavailable(
-            f"the service needs the package {error.name}: "
-            "pip install 'hunyuanocr-ascend[serve]'"
+            f"the service needs the package {error.name}: pip install 'hunyuanocr-ascend[serve]'"
         ) from error
     given = {name: getattr(args, name) for name in _OPTIONS}
     given["served_names"] = tuple(args.served_name) if args.served_name else None
