@@ -1,8 +1,8 @@
 """HunyuanOCR on Ascend NPUs, and on any CPU when there is none.
 
-    from ascend import OCR
-    with OCR() as ocr:
-        print(ocr.read("page.png").text)
+from ascend import OCR
+with OCR() as ocr:
+    print(ocr.read("page.png").text)
 """
 
 from __future__ import annotations

@@ -46,9 +46,7 @@ class OCR:
     model, engine and settings: see `ascend.opening.open_family`. Close it, or use `with`.
     """
 
-    def __init__(
-        self, model: str = EMBEDDED, engine: EngineName = "auto", **settings: Any
-    ) -> None:
+    def __init__(self, model: str = EMBEDDED, engine: EngineName = "auto", **settings: Any) -> None:
         self.family: Family = open_family(model, engine, **settings)
 
     def read(self, source: Source, task: str = "spotting", **request: Any) -> Result:

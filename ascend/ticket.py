@@ -37,7 +37,7 @@ class PromptRows:
     sin: NDArray[np.float32]
 
     def chunk(self, start: int, count: int) -> NDArray[np.float32] | Array:
-        """Rows start..start+count of the prompt: (1, count, C) on the host, (count, C) on the engine."""
+        """Rows start..start+count of the prompt: (1, count, C) or, on the engine, (count, C)."""
         if isinstance(self.embeds, np.ndarray):
             return self.embeds[None, start : start + count]
         return self.embeds.rows(start, count)
