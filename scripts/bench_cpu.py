@@ -203,8 +203,8 @@ def main(argv: Sequence[str]) -> int:
             take_turns(candidates, args.rounds, args.steps)
         finally:
             for candidate in candidates:
-                candidate.process.kill()
-                candidate.process.wait()
+                with candidate.process as process:  # closes its pipes and waits for it
+                    process.kill()
         llama = run_llama(*args.llama, threads) if args.llama else None
         costs = accuracy(folder, args.profiles, threads) if args.accuracy else {}
     print(f"{threads} threads, {args.rounds} rounds, {folder if args.checkpoint else args.shape}\n")

@@ -205,6 +205,7 @@ def test_memory_does_not_grow_with_the_rows(copy: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_million_rows_in_bounded_memory(copy: Path) -> None:
     _repeated(copy, 166_667)
     rows, peak = _peak(copy)
