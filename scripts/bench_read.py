@@ -34,7 +34,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--most", type=int, help="only the first pages")
     parser.add_argument("--out", type=Path, help="folder for both readers' predictions")
     args = parser.parse_args(argv)
-    labels = [json.loads(line) for line in open(args.data / "labels.jsonl", encoding="utf-8")]
+    labels = [
+        json.loads(x) for x in (args.data / "labels.jsonl").read_text("utf-8").strip().split("\n")
+    ]
     labels = labels[: args.most]
     rapid = _rapid()
     predictions: dict[str, list[dict[str, Any]]] = {"ours": [], "rapidocr": []}

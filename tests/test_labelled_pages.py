@@ -39,7 +39,7 @@ def report() -> dict[str, Any]:
 
     bench = _module("bench_read", ROOT / "scripts" / "bench_read.py")
     score = _module("score", DATA.parent / "score.py")
-    labels = [json.loads(line) for line in open(DATA / "labels.jsonl", encoding="utf-8")]
+    labels = [json.loads(x) for x in (DATA / "labels.jsonl").read_text("utf-8").strip().split("\n")]
     with OCR() as ocr:
         rows = [{"id": x["id"], **bench.predict(ocr, DATA / x["image"], x)} for x in labels]
     return score.evaluate(labels, rows)[0]  # type: ignore[no-any-return]
