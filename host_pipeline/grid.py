@@ -118,27 +118,28 @@ def _table_end(rows: Sequence[Row], start: int) -> int:
 
 
 def _columns(rows: Sequence[Row]) -> tuple[tuple[float, float], ...]:
-    """x ranges between gaps that no typical row crosses; () when fewer than two hold cells in at
-    least half of the rows. Typical are the rows of the commonest number of cells."""
-    counts = [len(row) for row in rows if len(row) >= 2]
+    """x ranges between gaps that no row crosses, or no typical row (of the commonest number of
+    cells), whichever are more; () when fewer than two hold cells in at least half of the rows."""
+    many = [row for row in rows if len(row) >= 2]
+    counts = [len(row) for row in many]
     typical = max(set(counts), key=lambda n: (counts.count(n), n))
-    spans = sorted(
-        (e[0], e[2]) for row in rows if len(row) == typical for e in [extent(line) for line in row]
-    )
-    merged: list[list[float]] = []
-    for x0, x1 in spans:
-        if merged and x0 <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], x1)
-        else:
-            merged.append([x0, x1])
-    columns = tuple((a, b) for a, b in merged)
-    if len(columns) < 2:
-        return ()
+    columns = max(_gaps([row for row in many if len(row) == typical]), _gaps(many), key=len)
     hits = [0] * len(columns)
     for row in rows:
         for c in {_column_of(line, columns) for line in row}:
             hits[c] += 1
     return columns if sum(h * 2 >= len(rows) for h in hits) >= 2 else ()
+
+
+def _gaps(rows: Sequence[Row]) -> tuple[tuple[float, float], ...]:
+    """The x ranges that the rows' lines cover together."""
+    merged: list[tuple[float, float]] = []
+    for x0, _, x1, _ in sorted(extent(line) for row in rows for line in row):
+        if merged and x0 <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], x1))
+        else:
+            merged.append((x0, x1))
+    return tuple(merged)
 
 
 def _column_of(line: Line, columns: Sequence[tuple[float, float]]) -> int:
