@@ -50,6 +50,7 @@ def _environment(tmp_path: Path) -> dict[str, str]:
         "PYTHONPATH": str(ROOT),
         "HYOCR_VENV": sys.prefix,
         "HYOCR_ACL": "tests.pyacl_emulator",
+        "HYOCR_EMULATOR_PYTHON": sys.executable,
     }
 
 
