@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import psutil
@@ -80,7 +81,7 @@ CALLS = st.one_of(
 
 
 def _try(server: Running, call: dict[str, Any]) -> None:
-    path = httpx.URL(server.url).copy_with(path=call["path"])
+    path = httpx.URL(server.url).copy_with(path=quote(call["path"]))
     body = {k: v for k, v in call.items() if k != "path"}
     if "json" in body:  # as text, for httpx refuses what is no JSON
         body = {"content": _dumped(body["json"]), "headers": {"content-type": "application/json"}}
