@@ -108,6 +108,8 @@ def test_bad_inputs_get_documented_answers(ppocr: Running, call: dict[str, Any])
 
 
 @pytest.mark.slow
+@pytest.mark.large
+@pytest.mark.timeout(3600)
 def test_ten_thousand_bad_inputs_leave_no_memory_behind(ppocr: Running) -> None:
     @settings(FUZZING, max_examples=10_000)
     @given(call=CALLS)
