@@ -62,7 +62,6 @@ class AclEngine:
     """
 
     name = "acl"
-    thread_safe = True
     parallel = 1
 
     def __init__(

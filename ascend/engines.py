@@ -51,15 +51,14 @@ class KVCache(Protocol):
 
 
 class Engine(Protocol):
-    """Runs the named graphs of one contract. One thread at a time unless `thread_safe`; `parallel`
-    is how many threads may be in `run` at once with a gain (1: none).
+    """Runs the named graphs of one contract. One thread at a time, but for `run`, where
+    `parallel` threads may be at once (1: no gain in more).
 
     Raises the engine's own typed errors (`ascend.errors` maps them): wrong shape or dtype before
     the call, device faults and timeouts after it."""
 
     name: str
     emulated: bool
-    thread_safe: bool
     parallel: int
     settings: Mapping[str, Any]
 

@@ -62,7 +62,6 @@ class OrtEngine:
 
     name = "ort"
     emulated = False
-    thread_safe = False
 
     parallel: int
     """How many `run` calls may be in flight at once."""

@@ -63,7 +63,6 @@ class TorchEngine:
 
     name = "torch"
     emulated = False
-    thread_safe = False
     parallel = 1
 
     def __init__(

@@ -42,6 +42,11 @@ class Detection:
     def __len__(self) -> int:
         return len(self.scores)
 
+    @property
+    def sides(self) -> NDArray[np.float32]:
+        """Width and height of each quad (n, 2), page pixels."""
+        return np.linalg.norm(self.quads[:, [1, 3]] - self.quads[:, :1], axis=2).astype(np.float32)
+
     def take(self, index: NDArray[np.intp] | list[int]) -> Detection:
         """The detections at `index`, in that order."""
         return Detection(self.quads[index], self.crops[index], self.scores[index])

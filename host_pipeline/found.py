@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from host_pipeline.grid import extent
-from host_pipeline.result import Line, Quad, rectangle
+from host_pipeline.grid import around
+from host_pipeline.result import Line, Quad
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +21,7 @@ class Found:
         """The upright rectangle around the lines, page pixels; the quad itself for one line."""
         if len(self.lines) == 1:
             return self.lines[0].quad
-        boxes = [extent(line) for line in self.lines]
-        return rectangle(
-            min(b[0] for b in boxes),
-            min(b[1] for b in boxes),
-            max(b[2] for b in boxes),
-            max(b[3] for b in boxes),
-        )
+        return around(self.lines)
 
     @property
     def score(self) -> float:

@@ -32,13 +32,7 @@ class Block:
     @property
     def quad(self) -> Quad:
         """The upright rectangle around the block, page pixels."""
-        extents = [extent(line) for row in self.rows for line in row]
-        return rectangle(
-            min(e[0] for e in extents),
-            min(e[1] for e in extents),
-            max(e[2] for e in extents),
-            max(e[3] for e in extents),
-        )
+        return around([line for row in self.rows for line in row])
 
     def cells(self) -> list[list[str]]:
         """The table's texts by row and column; "" where a row has nothing."""
@@ -96,6 +90,12 @@ def extent(line: Line) -> Extent:
     assert line.quad is not None  # lines of a detector always have one
     xs, ys = [p[0] for p in line.quad], [p[1] for p in line.quad]
     return min(xs), min(ys), max(xs), max(ys)
+
+
+def around(lines: Sequence[Line]) -> Quad:
+    """The upright rectangle around all of `lines`, page pixels."""
+    x0, y0, x1, y1 = zip(*map(extent, lines), strict=True)
+    return rectangle(min(x0), min(y0), max(x1), max(y1))
 
 
 def _table_end(rows: Sequence[Row], start: int) -> int:

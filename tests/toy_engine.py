@@ -65,7 +65,7 @@ class ToyCache:
 class ToyEngine:
     """`fault(call, logits)` may change or replace the logits of the call-th extend, or raise."""
 
-    name, emulated, thread_safe = "toy", False, False
+    name, emulated = "toy", False
 
     def __init__(
         self,

@@ -32,7 +32,6 @@ class CalibrationEngine:
     """
 
     emulated = False
-    thread_safe = False
     parallel = 1
 
     def __init__(self, engine: Engine, contract: Contract) -> None:

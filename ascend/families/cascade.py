@@ -83,7 +83,7 @@ class Cascade:
             crops = self._reader.upright(crops)
         readings = self._reader.read(crops, check)
         readings = self._second_look(page.pixels, found, readings, vertical, check)
-        lines, unread = self._sort_out(page, found, readings, vertical)
+        lines, unread = self._sort_out(found, readings, vertical)
         if len(unread) >= 2 and len(unread) >= 0.2 * len(found):
             notices.append(_unread_notice(len(unread), len(found)))
         elif lines and 2 * sum(map(self._is_doubtful, lines)) >= len(lines):
@@ -97,7 +97,7 @@ class Cascade:
         runs from top to bottom, and the turn in degrees clockwise."""
         if not len(found):
             return page, found, False, 0
-        tall = np.array([_is_tall(q, self.settings.tall) for q in found.quads])
+        tall = self._tall(found)
         vertical, turn = False, 0
         if tall.mean() > 0.5:
             vertical, turn = self._read_tall(page.pixels, found.take(np.flatnonzero(tall)))
@@ -106,10 +106,7 @@ class Cascade:
         turned = self._finder.find(turned_page.pixels) if turn else found
         if not vertical and self._upside_down(turned_page.pixels, turned):
             turn = (turn + 180) % 360
-            turned, turned_page = (
-                _half_turned(turned, turned_page),
-                page.turned(turn) if turn else page,
-            )
+            turned, turned_page = _half_turned(turned, turned_page), page.turned(turn)
         return turned_page, turned, vertical, turn
 
     def _read_tall(self, pixels: Crop, found: Detection) -> tuple[bool, int]:
@@ -174,25 +171,25 @@ class Cascade:
         room = float(sides[:2].max() / max(sides[:2].min(), 1.0))
         return line.score < self.settings.doubtful or (room > 3 and len(line.text) < 0.25 * room)
 
+    def _tall(self, found: Detection) -> NDArray[np.bool_]:
+        """Which quads (n,) are lines on their side."""
+        width, height = found.sides.T
+        return np.asarray(height >= self.settings.tall * width)
+
     def _sort_out(
-        self, page: Page, found: Detection, readings: list[Reading], vertical: bool
+        self, found: Detection, readings: list[Reading], vertical: bool
     ) -> tuple[list[Line], list[str]]:
-        """Trusted readings as lines; the text of the others (perhaps empty), page pixels kept."""
+        """Trusted readings as lines, and the text of the others (perhaps empty)."""
         lines, unread = [], []
-        for quad, reading in zip(found.quads, readings, strict=True):
+        for quad, tall, reading in zip(found.quads, self._tall(found), readings, strict=True):
             text = reading.text.strip()
             if not text or reading.score < self.settings.min_score or _is_speck(text, reading):
                 unread.append(text)
                 continue
             corners = tuple((round(float(x), 1), round(float(y), 1)) for x, y in quad)
-            upright = vertical and _is_tall(quad, self.settings.tall)
+            upright = vertical and bool(tall)
             lines.append(Line(text, corners, round(reading.score, 4), vertical=upright))  # type: ignore[arg-type]
         return lines, unread
-
-
-def _is_tall(quad: NDArray[np.float32], ratio: float) -> bool:
-    width, height = np.linalg.norm(quad[1] - quad[0]), np.linalg.norm(quad[3] - quad[0])
-    return bool(height >= ratio * width)
 
 
 def _half_turned(found: Detection, page: Page) -> Detection:
@@ -205,8 +202,7 @@ def _half_turned(found: Detection, page: Page) -> Detection:
 
 def _largest(found: Detection, count: int) -> Detection:
     """The detections with the longest sides."""
-    sides = np.linalg.norm(found.quads[:, [1, 3]] - found.quads[:, :1], axis=2).max(1)
-    return found.take(np.argsort(-sides)[:count])
+    return found.take(np.argsort(-found.sides.max(1))[:count])
 
 
 def _square_cells(column: Crop, count: int) -> list[Crop]:

@@ -58,8 +58,7 @@ class Finder:
         found = self._find_at(pixels, scale)
         closer = min(1.0, s.small_print_side / max(height, width))
         if closer > scale and len(found) >= s.small_print_lines:
-            sides = np.linalg.norm(found.quads[:, [1, 3]] - found.quads[:, :1], axis=2)
-            if np.median(sides.min(1)) * scale < s.small_print:
+            if np.median(found.sides.min(1)) * scale < s.small_print:
                 found = self._find_at(pixels, closer)
         return found
 
@@ -75,8 +74,7 @@ class Finder:
             edge = np.array([width, height], np.float32)
             np.clip(found.quads, 0, edge, out=found.quads)
             np.clip(found.crops, 0, edge, out=found.crops)
-            sides = np.linalg.norm(found.quads[:, [1, 3]] - found.quads[:, :1], axis=2)
-            return found.take(np.flatnonzero(sides.min(1) > 3))
+            return found.take(np.flatnonzero(found.sides.min(1) > 3))
 
     def _canvas(self, pixels: Pixels, scale: float) -> tuple[Pixels, tuple[float, float]]:
         """The picture at `scale` on a canvas the det graph takes, and its exact (x, y) scale."""

@@ -40,7 +40,7 @@ class ScriptedEngine:
     """`answer(page, instruction)` is what it says; `fault(tokens)` may replace its logits after so
     many tokens of an answer."""
 
-    name, emulated, thread_safe = "scripted", False, False
+    name, emulated = "scripted", False
 
     def __init__(
         self,

@@ -216,7 +216,7 @@ class _Geared:
         from atc_configs.contract import load_contract
 
         self._engine, self._contract = engine, load_contract("ppocr")
-        self.name, self.emulated, self.thread_safe, self.parallel = "ort", False, False, 1
+        self.name, self.emulated, self.parallel = "ort", False, 1
         self.settings: dict[str, object] = {}
 
     def gears(self, graph: str) -> object:
