@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import sys
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from tests import pyacl_emulator
-from tests.pyacl_emulator.binding import FUNCTIONS, SIGNATURES
+from tests.pyacl_emulator.binding import CODES, FUNCTIONS, SIGNATURES
 
 CORE = [name for name, entry in SIGNATURES.items() if entry["priority"] == "core"]
 EXAMPLES = {"int": 0, "str": "", "float": 0.0, "list": [], "dict": {}, "tuple": (), "bytes": b"",
@@ -96,3 +101,57 @@ def test_it_can_be_imported_as_acl(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "bytes_to_ptr" in dir(acl.util)
     for name in [key for key in sys.modules if key == "acl" or key.startswith("acl.")]:
         monkeypatch.delitem(sys.modules, name)
+
+
+SPEC = (
+    Path(os.environ.get("HYOCR_SPEC_DIR", Path(__file__).parents[3] / "shared" / "spec"))
+    / "pyacl_api.json"
+)
+# Words of the reference -> those of the table, where they are not the same.
+KINDS = {"any": "object", "None": "None", "list[int]": "list"}
+
+
+@pytest.fixture(scope="module")
+def reference() -> dict[str, Any]:
+    if not SPEC.is_file():
+        pytest.skip(f"no {SPEC.name} in {SPEC.parent}; name its folder in HYOCR_SPEC_DIR")
+    read: dict[str, Any] = json.loads(SPEC.read_text("utf-8"))
+    return read
+
+
+def kind(text: str) -> str:
+    """`int(ptr)`, `str|None`, `tuple[int,…] (list -> ValueError)` -> the parser's word."""
+    if text in EXAMPLES:
+        return text
+    word = re.split(r"[ (|;]", KINDS.get(text, text))[0]
+    return KINDS.get(word, word.split("[")[0])
+
+
+def test_every_function_has_the_arguments_and_results_of_the_reference(
+    reference: dict[str, Any],
+) -> None:
+    """In their order; pyACL takes positions only, so the names of arguments are not compared."""
+    for function in reference["functions"]:
+        results = [text.split(":") for text in function["returns"]]
+        wanted = {
+            "args": [kind(argument["type"]) for argument in function["args"]],
+            "optional": sum(bool(argument.get("optional")) for argument in function["args"]),
+            "returns": ["ret" if name == "ret" else kind(rest[-1] if rest else name)
+                        for name, *rest in results],
+            "priority": function["priority"],
+        }  # fmt: skip
+        ours = SIGNATURES[function["name"]]
+        assert {key: ours[key] for key in wanted} == wanted, function["name"]
+        held = bool(ours.get("releases_gil"))
+        assert held == bool(function.get("releases_gil")), function["name"]
+    names = {f["name"] for f in reference["functions"] if f["priority"] == "core"}
+    assert len(names) >= 147 and names <= FUNCTIONS.keys()
+
+
+def test_every_code_has_the_number_of_the_reference(reference: dict[str, Any]) -> None:
+    numbers: dict[str, set[int]] = {}
+    for row in reference["error_codes"]:
+        numbers.setdefault(row["name"], set()).add(row["code"])
+    known = CODES.keys() & numbers.keys()
+    assert len(known) > 100
+    assert not {name: CODES[name] for name in known if CODES[name] not in numbers[name]}
