@@ -6,6 +6,7 @@ C1 … C17 name the clients whose way of calling a test follows.
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -20,10 +21,13 @@ from tests.emulator.program import (
     NPY_FLOAT32,
     close,
     dataset_of,
+    download,
     reference,
     rows,
+    upload,
 )
 from tests.pyacl_emulator import control
+from tests.pyacl_emulator.bundle import write_bundle
 
 
 def test_c15_the_shortest_program(acl: ModuleType, linear) -> None:
@@ -90,6 +94,67 @@ def test_c1_results_are_copied_into_a_bytes_object(ready: ModuleType, linear) ->
     close(ready, inputs, free=True)
     close(ready, outputs, free=True)
     assert control.live_bytes == 0
+
+
+def test_c2_shapes_of_a_static_model_are_asked_after_the_run(ready: ModuleType, linear) -> None:
+    """Host memory for every output, and the current dims of a model that has no gears."""
+    model, _ = ready.mdl.load_from_file(str(linear()))
+    desc = ready.mdl.create_desc()
+    ready.mdl.get_desc(desc, model)
+    sizes = [ready.mdl.get_input_size_by_index(desc, i)
+             for i in range(ready.mdl.get_num_inputs(desc))]  # fmt: skip
+    inputs = dataset_of(ready, [(ready.rt.malloc(size, 0)[0], size) for size in sizes])
+    outputs = dataset_of(ready, [(ready.rt.malloc(BYTES, 0)[0], BYTES)])
+    data = rows(4).tobytes()
+    pointer = ready.get_data_buffer_addr(ready.mdl.get_dataset_buffer(inputs, 0))
+    ready.rt.memcpy(pointer, BYTES, ready.util.bytes_to_ptr(data), BYTES, H2D)
+    assert ready.mdl.execute(model, inputs, outputs) == 0
+    dims, ret = ready.mdl.get_cur_output_dims(desc, 0)
+    assert (dims["dims"], dims["dimCount"], ret) == ([4, WIDTH], 2, 0)
+    host, _ = ready.rt.malloc_host(BYTES)
+    target = ready.get_data_buffer_addr(ready.mdl.get_dataset_buffer(outputs, 0))
+    ready.rt.memcpy(host, BYTES, target, BYTES, D2H)
+    seen = np.frombuffer(ready.util.ptr_to_bytes(host, BYTES), np.float32).reshape(dims["dims"])
+    assert np.abs(seen - reference(rows(4))).max() < 2e-3
+    ready.rt.free_host(host)
+    for dataset in (inputs, outputs):
+        close(ready, dataset, free=True)
+    assert ready.mdl.destroy_desc(desc) == 0
+    assert ready.mdl.unload(model) == 0
+    assert control.live_bytes == 0
+
+
+def test_c6_a_stream_that_is_never_used(acl: ModuleType, linear) -> None:
+    """The stream goes with its context; host memory is as large as the output's buffer says."""
+    acl.init()
+    acl.rt.set_device(0)
+    context, _ = acl.rt.create_context(0)
+    _, ret = acl.rt.create_stream()
+    assert ret == 0
+    model, _ = acl.mdl.load_from_file(str(linear()))
+    desc = acl.mdl.create_desc()
+    acl.mdl.get_desc(desc, model)
+    inputs, outputs = (dataset_of(acl, [(acl.rt.malloc(BYTES, 2)[0], BYTES)]) for _ in range(2))
+    data = rows(4).tobytes()
+    assert len(data) == acl.mdl.get_input_size_by_index(desc, 0)
+    source = acl.get_data_buffer_addr(acl.mdl.get_dataset_buffer(inputs, 0))
+    acl.rt.memcpy(source, BYTES, acl.util.bytes_to_ptr(data), len(data), H2D)
+    assert acl.mdl.execute(model, inputs, outputs) == 0
+    buffer = acl.mdl.get_dataset_buffer(outputs, 0)
+    size = acl.get_data_buffer_size(buffer)
+    host, _ = acl.rt.malloc_host(size)
+    acl.rt.memcpy(host, size, acl.get_data_buffer_addr(buffer), size, D2H)
+    seen = np.frombuffer(acl.util.ptr_to_bytes(host, size), np.float32)
+    assert np.abs(seen.reshape(4, WIDTH) - reference(rows(4))).max() < 2e-3
+    acl.rt.free_host(host)
+    assert acl.mdl.destroy_desc(desc) == 0
+    assert acl.mdl.unload(model) == 0
+    for dataset in (inputs, outputs):
+        close(acl, dataset, free=True)
+    assert acl.rt.destroy_context(context) == 0
+    assert acl.rt.reset_device(0) == 0
+    assert acl.finalize() == 0
+    assert control.violations == []
 
 
 def test_c3_async_queue_with_a_callback_thread(acl: ModuleType, linear) -> None:
@@ -244,4 +309,26 @@ def test_c17_no_context_and_memory_found_through_buffers(ready: ModuleType, line
     close(ready, outputs, free=True)
     ready.mdl.destroy_desc(desc)
     ready.mdl.unload(model)
+    assert control.live_bytes == 0
+
+
+def test_c17_every_model_of_a_bundle_runs(ready: ModuleType, linear, tmp_path: Path) -> None:
+    path = tmp_path / "bundle.om"
+    write_bundle(path, [linear(), linear(rows=8, name="eight.om")])
+    bundle, ret = ready.mdl.bundle_load_from_file(str(path))
+    assert ret == 0
+    for index, count in enumerate((4, 8)):
+        model, ret = ready.mdl.bundle_get_model_id(bundle, index)
+        assert ret == 0
+        x = rows(count)
+        pair = [dataset_of(ready, [(ready.rt.malloc(x.nbytes, 0)[0], x.nbytes)]) for _ in range(2)]
+        source, target = (
+            ready.get_data_buffer_addr(ready.mdl.get_dataset_buffer(side, 0)) for side in pair
+        )
+        upload(ready, source, x)
+        assert ready.mdl.execute(model, *pair) == 0
+        assert np.abs(download(ready, target, x.shape, np.float32) - reference(x)).max() < 2e-3
+        for side in pair:
+            close(ready, side, free=True)
+    assert ready.mdl.bundle_unload(bundle) == 0
     assert control.live_bytes == 0

@@ -19,9 +19,12 @@ from tests.emulator.program import (
     H2D,
     NPY_FLOAT32,
     dataset_of,
+    download,
+    load,
     outputs_of,
     reference,
     rows,
+    upload,
 )
 from tests.pyacl_emulator import EmulatorViolation, control
 
@@ -182,3 +185,40 @@ def test_c16_probes_for_the_kind_of_a_model(acl: ModuleType, linear, kind: str) 
     assert (acl.mdl.get_input_dims(desc, 0)[0]["dims"][0] == -1) == (kind != "static")
     acl.finalize()
     assert acl.finalize() == 100037
+
+
+def test_c4_the_size_of_a_picture_is_looked_up_among_the_gears(ready: ModuleType, image) -> None:
+    """`[h, w] in hw_info["hw"]`, the gear set at the input of that name, dims after the run."""
+    model = load(ready, image("image", ((8, 16), (32, 32)), (1, 3, -1, -1)))
+    index, ret = ready.mdl.get_input_index_by_name(model.desc, "ascend_mbatch_shape_data")
+    assert ret == 0
+    known, ret = ready.mdl.get_dynamic_hw(model.desc, index)
+    assert ret == 0
+    for height, width in ((32, 32), (8, 16)):
+        assert [height, width] in known["hw"]
+        x = np.random.default_rng(height).integers(0, 9, (1, 3, height, width)).astype(np.float32)
+        upload(ready, model.inputs.pointers[0], x)
+        setter = ready.mdl.set_dynamic_hw_size
+        assert setter(model.id, model.inputs.dataset, index, height, width) == 0
+        assert model.execute() == 0
+        assert ready.mdl.get_cur_output_dims(model.desc, 0)[0]["dims"] == list(x.shape)
+        assert (download(ready, model.outputs.pointers[0], x.shape, np.float32) == 2 * x).all()
+    assert [16, 8] not in known["hw"]
+    model.release()
+
+
+def test_c5_pictures_in_batches_that_the_model_has(ready: ModuleType, linear) -> None:
+    """AclLite's batches: the gears asked once, one buffer for the gear, the last batch smaller."""
+    model = load(ready, linear("batch", GEARS))
+    batches = ready.mdl.get_dynamic_batch(model.desc)[0]["batch"]
+    index, _ = ready.mdl.get_input_index_by_name(model.desc, "ascend_mbatch_shape_data")
+    for count in (16, 4, 1):
+        assert count in batches
+        x = rows(count)
+        upload(ready, model.inputs.pointers[0], x)
+        assert ready.mdl.set_dynamic_batch_size(model.id, model.inputs.dataset, index, count) == 0
+        assert model.execute() == 0
+        seen = download(ready, model.outputs.pointers[0], x.shape, np.float32)
+        assert np.abs(seen - reference(x)).max() < 2e-3
+    model.release()
+    assert control.live_bytes == 0
