@@ -94,6 +94,7 @@ class ChunkRunner:
         logits: NDArray[np.float32],
     ) -> None:
         """Appends the rows of one sequence in as few steps as the gears allow."""
+        cache.make_room(first + b, count)
         start = 0
         one = tuple(part.rows(b, 1) if isinstance(part, DeviceArray) else part[b : b + 1]
                     for part in rows)  # fmt: skip

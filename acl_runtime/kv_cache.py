@@ -134,6 +134,14 @@ class DeviceCache:
                 self._upload(slot, *self._batch_dirty.pop(slot), target, rows)
         return base
 
+    def make_room(self, slot: int, count: int) -> None:
+        """Lays the slots so far apart that `count` rows more of `slot` do not reach the next one;
+        the stream must be idle."""
+        self.require_room(slot, count)
+        need = int(self.lengths[slot]) + count
+        if self.slots > 1 and need > self.stride:
+            self.relay(next(rows for rows in self.shape.batch_rows if rows >= need))
+
     def relay(self, stride: int) -> None:
         """Moves the rows in use so that slots lie `stride` rows apart; the stream must be idle."""
         order = range(self.slots) if stride < self.stride else reversed(range(self.slots))

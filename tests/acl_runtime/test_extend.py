@@ -66,6 +66,22 @@ def test_sequences_of_different_length_share_a_step(engine: AclEngine) -> None:
     assert cache.stride == 64
 
 
+def test_a_sequence_that_outgrows_its_place_leaves_its_neighbours_alone(engine: AclEngine) -> None:
+    cache = engine.kv_cache(4, 64)
+    assert cache.stride == 32
+    parts = [toy.rows(length, seed) for seed, length in enumerate((50, 6, 40, 9), 31)]
+    for slot, part in enumerate(parts):
+        head = [rows[:, :5] for rows in part]
+        engine.extend(cache, slot, [5], *head, [[]])
+    for slot, part in enumerate(parts):  # one at a time, past 32 rows in two of them
+        rest = [rows[:, 5:] for rows in part]
+        count = rest[0].shape[1]
+        logits = engine.extend(cache, slot, [count], *rest, [[count - 1]])
+        whole = toy.reference(*(rows[0] for rows in part))
+        np.testing.assert_allclose(logits[0, 0], whole[-1], atol=CLOSE)
+    assert (cache.stride, cache.lengths.tolist()) == (64, [50, 6, 40, 9])
+
+
 def test_slots_that_sit_out_are_left_alone(engine: AclEngine) -> None:
     cache = engine.kv_cache(4, 32)
     a, b = toy.rows(7, 1), toy.rows(7, 2)
