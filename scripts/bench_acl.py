@@ -15,7 +15,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,14 +27,12 @@ from acl_runtime.engine import AclEngine
 from acl_runtime.numeric import require_finite
 from ascend.memory_plan import forecast_memory
 from atc_configs.manifest import read_manifest
+from scripts.bench_drafting import LABELS, MOST, label_rows, reader_rows
 from scripts.hollow_bundle import hollow_bundle
 from tests.pyacl_emulator import control
 
 PROMPT = 335  # tokens of a 480x640 page with the spotting instruction (spec of the released model)
 MB = 1 << 20
-LABELS = Path(
-    os.environ.get("HYOCR_EVAL_DIR", Path(__file__).parents[2] / "shared/data/eval_shared")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,61 +299,9 @@ def copying_form(bundle: Path) -> Iterator[Row]:
 
 
 def drafting(labels: Path) -> Iterator[Row]:
-    """Tokens a step with prompt lookup on the labelled pages' right answers, in the wire form of
-    spotting, cut into words, digits and CJK characters: an estimate, the real tokens are
-    unknown."""
-    import json
-
-    file = labels / "labels.jsonl"
-    if not file.is_file():
-        yield Row("tokens per step with drafts", f"no {file.name} in --labels")
-        return
-    pages = [json.loads(line) for line in file.open(encoding="utf-8")]
-    for what, pick in (("spotting", _spotting), ("tables as HTML", lambda p: p.get("html") or "")):
-        answers = [ids for ids in (_pieces(pick(page)) for page in pages) if len(ids) > 30]
-        tokens, steps = sum(map(len, answers)), sum(map(_steps, answers))
-        if steps:
-            text = f"{tokens / steps:.2f} ({tokens} tokens, {len(answers)} pages)"
-            yield Row(f"tokens per step with drafts of 7, {what}", text)
-
-
-def _spotting(page: dict[str, Any]) -> str:
-    parts = []
-    for line in page["lines"]:
-        poly = line.get("poly")
-        if line["text"]:
-            box = ""
-            if poly:
-                xs, ys = (
-                    np.asarray(poly, float).reshape(-1, 2) / (page["width"], page["height"])
-                ).T
-                corners = [int(1000 * v) for v in (xs.min(), ys.min(), xs.max(), ys.max())]
-                box = "({},{}),({},{})".format(*corners)
-            parts.append(line["text"] + box)
-    return "".join(parts)
-
-
-def _pieces(text: str) -> list[int]:
-    import re
-
-    ids: dict[str, int] = {}
-    words = re.findall(r"</?\w+>?|[A-Za-z]{1,4}|\d|\s+|.", text)
-    return [ids.setdefault(word, len(ids)) for word in words]
-
-
-def _steps(ids: Sequence[int], most: int = 7) -> int:
-    """Executions that an answer takes when a draft is kept as far as it is right."""
-    from ascend.draft import PromptLookup
-
-    lookup, done, steps = PromptLookup(), 1, 1
-    while done < len(ids):
-        draft = lookup.propose(ids[:done], most)
-        kept = 0
-        while kept < len(draft) and done + kept < len(ids) and draft[kept] == ids[done + kept]:
-            kept += 1
-        done += kept + 1
-        steps += 1
-    return steps
+    """Tokens a step with prompt lookup, by kind of answer."""
+    for row in (*reader_rows(), *label_rows(labels)):
+        yield Row(f"tokens per step with drafts of {MOST}, {row.kind}", row.text())
 
 
 def _timed(count: int, act: Any) -> tuple[float, float]:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ascend.draft import PromptLookup
+from scripts.bench_drafting import speak
 
 
 def brute_force(ids: list[int], longest: int, shortest: int, count: int) -> list[int]:
@@ -53,3 +54,12 @@ def test_another_sequence_starts_afresh() -> None:
 def test_lengths_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="need 1 <= shortest <= longest"):
         PromptLookup(longest=1, shortest=2)
+
+
+def test_the_benchmark_counts_the_steps_of_the_decoding_loop() -> None:
+    answer = [5, 6, 7, 8] * 6
+    steps, plain = speak([1, 2], answer, 0)
+    assert (steps, plain.drafted) == (len(answer), 0)
+    steps, drafted = speak([1, 2], answer, 7)
+    assert drafted.tokens == answer
+    assert steps == len(answer) - drafted.drafted_kept < len(answer) / 2
