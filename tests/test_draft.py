@@ -62,4 +62,5 @@ def test_the_benchmark_counts_the_steps_of_the_decoding_loop() -> None:
     assert (steps, plain.drafted) == (len(answer), 0)
     steps, drafted = speak([1, 2], answer, 7)
     assert drafted.tokens == answer
-    assert steps == len(answer) - drafted.drafted_kept < len(answer) / 2
+    assert steps - len(answer) + drafted.drafted_kept in (0, 1)  # the last one may only end it
+    assert steps < len(answer) / 2
