@@ -91,7 +91,8 @@ def total_loss(
     scores = reader.logits(hidden[:, start:][learned])
     read = _soften(-scores.log_softmax(-1), target[learned]).mean()
     look = _gaze_loss(gaze[CURRENT_LAYER], slots[:, :-1])
-    look = look + _gaze_loss(gaze[NEXT_LAYER], slots[:, 1:])
+    origins = _tensor(batch.origins, device)
+    look = look + _gaze_loss(gaze[NEXT_LAYER], origins[:, 1:])
     loss = loss + weights.read * read + weights.gaze * look
     token_acc = (scores.argmax(-1) == target[learned]).float().mean()
     parts |= {"read": read.item(), "gaze": look.item(), "token_acc": token_acc.item()}

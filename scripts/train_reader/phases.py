@@ -21,6 +21,7 @@ class Phase:
     last_rate: float
     weights: Weights
     mixes: tuple[Mix, ...]
+    heads_only: bool = False  # trains the cell classifier and the box head, nothing else
 
     def learning_rate(self, elapsed: float, step: int) -> float:
         """Cosine from rate to last_rate, after a warm-up of 10 steps of the process."""
@@ -51,6 +52,7 @@ def load_phases(path: Path) -> list[Phase]:
             last_rate=entry["last_rate"],
             weights=Weights(**entry["weights"]),
             mixes=tuple(_mix(mix) for mix in entry["mixes"]),
+            heads_only=entry.get("heads_only", False),
         )
         for entry in json.loads(path.read_text())
     ]

@@ -52,11 +52,13 @@ class Grid:
 
 
 class Step(NamedTuple):
-    """One token: its text, the image slot that it stands for, whether it is learned."""
+    """One token: its text, the image slot that it stands for, whether it is learned, and where it
+    is read from if that is elsewhere (slots go on after the image: its end, then the prompt)."""
 
     text: str
     slot: int = NOWHERE
     learned: bool = True
+    origin: int = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class Batch:
     canvas: tuple[int, int]  # in cells
     ids: NDArray[np.int64]  # (B, T)
     slots: NDArray[np.int64]  # (B, T)
+    origins: NDArray[np.int64]  # (B, T), the slots but for what is copied from the prompt
     learned: NDArray[np.bool_]  # (B, T)
     contents: NDArray[np.int64]  # (B, M, K)
     boxes: NDArray[np.float32]  # (B, M, 4) in cells
@@ -127,14 +130,16 @@ def answer_fields(keys: list[str], page: DrawnPage, grid: Grid) -> list[Step]:
     """A fenced JSON object with the asked keys in the asked order."""
     by_key = {line.key: line for line in page.lines if line.key}
     steps: list[Step] = []
+    asked = len(grid.cells) + len(grid.newline_rows) + 3  # slot of the prompt's first piece
     for key in keys:
         line = by_key[key]
         start = len(line.text) - len(line.value)
         spots = _spots(line, grid)
+        asked += 4 if steps else 2  # over "', '", or over the instruction's head and "'"
         steps.append(Step(vocabulary.JSON_COMMA if steps else vocabulary.JSON_OPEN))
-        # The first letter is copied from the prompt; only then is there a place to look at.
-        steps.append(Step(key[0]))
-        steps += [Step(c, spot) for c, spot in zip(key[1:], spots[1:], strict=False)]
+        for character, spot in zip(key, spots, strict=False):
+            steps.append(Step(character, spot, origin=asked))
+            asked += 1
         steps.append(Step(vocabulary.JSON_COLON, spots[start - 1]))
         steps += [Step(c, spot) for c, spot in zip(line.value, spots[start:], strict=True)]
     return [*steps, Step(vocabulary.JSON_CLOSE)]
@@ -224,18 +229,21 @@ def draw_batch(rng: random.Random, mix: Mix, style: Style) -> Batch:
     longest = max(map(len, words))
     ids = np.full((mix.batch, longest), vocabulary.token_ids()[vocabulary.PAD], np.int64)
     slots = np.full((mix.batch, longest), NOWHERE, np.int64)
-    learned = np.zeros((mix.batch, longest), np.bool_)
+    origins, learned = slots.copy(), np.zeros((mix.batch, longest), np.bool_)
     table = vocabulary.token_ids()
     for row, steps in enumerate(words):
         ids[row, : len(steps)] = [table[step.text] for step in steps]
         slots[row, : len(steps)] = [step.slot for step in steps]
+        origins[row, : len(steps)] = [
+            step.slot if step.origin == NOWHERE else step.origin for step in steps
+        ]
         learned[row, : len(steps)] = [step.learned for step in steps]
     return Batch(
         tiles=np.stack([cut_tiles(page) for page in drawn]),
         cells=np.stack([grid.cells for grid in grids]),
         newline_rows=np.stack([grid.newline_rows for grid in grids]),
         canvas=grids[0].canvas,
-        ids=ids, slots=slots, learned=learned,
+        ids=ids, slots=slots, origins=origins, learned=learned,
         contents=np.stack([m[0] for m in marks]),
         boxes=np.stack([m[1] for m in marks]),
         inked=np.stack([m[2] for m in marks]),

@@ -1,8 +1,10 @@
-"""Starts a reader from an older checkpoint of the same sizes with another vocabulary and table.
+"""Starts a reader from an exported checkpoint, or from an older one of the same sizes with another
+vocabulary and table.
 
-Vision, connector and text layers are copied; embedding rows are copied by the text of the token;
-the old position table, sampled at its own canvas, is continued over the whole grid by a ridge fit
-of sinusoids to its row and column parts.
+An exported one is taken as it is; what only training has (cell classifier and box head) starts
+from nothing. Of an older one, vision, connector and text layers are copied; embedding rows are
+copied by the text of the token; the old position table, sampled at its own canvas, is continued
+over the whole grid by a ridge fit of sinusoids to its row and column parts.
 """
 
 import json
@@ -14,6 +16,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from . import vocabulary
+from .export import TABLE
+from .position_table import interpolate
 from .reader_model import GRID_COLUMNS, GRID_ROWS, Reader
 
 _SPECIAL = {
@@ -64,11 +68,24 @@ def _copy_embeddings(reader: Reader, old: Tensor, texts: list[str]) -> None:
         new[table[vocabulary.y_piece(value)]] = row
 
 
+def _split_table(reader: Reader, table: Tensor) -> None:
+    """The rows and columns whose sums an exported table holds."""
+    place = interpolate(table, GRID_ROWS, GRID_COLUMNS)
+    reader.row_positions.data.copy_(place.mean(1))
+    reader.column_positions.data.copy_(place.mean(0) - place.mean((0, 1)))
+
+
 def start_from(reader: Reader, folder: Path, canvas: tuple[int, int]) -> None:
-    """Overwrites the reader's weights with those of `folder`; `canvas` is its grid in patches."""
+    """Overwrites the reader's weights with those of `folder`; `canvas` is the grid in patches of
+    an older checkpoint."""
     old = {name: value.float() for name, value in load_file(folder / "model.safetensors").items()}
+    if (folder / "tokenizer.json").exists():
+        _split_table(reader, old.pop(TABLE))
+        for name, target in reader.tensors().items():
+            target.data.copy_(old[name])
+        return
     texts: list[str] = json.loads((folder / "vocab.json").read_text())["id_to_string"]
-    _copy_positions(reader, old.pop("vit.embeddings.position_embedding.weight"), canvas)
+    _copy_positions(reader, old.pop(TABLE), canvas)
     _copy_embeddings(reader, old.pop("model.embed_tokens.weight"), texts)
     for name, target in reader.tensors().items():
         if name in old and name != "model.embed_tokens.weight":

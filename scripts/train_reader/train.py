@@ -165,6 +165,10 @@ class Trainer:
     def _run_phase(self, phase: Phase, started: int) -> bool:
         """True if the run was told to stop before the phase ended."""
         self.log(f"# phase {phase.name} from {self.progress.elapsed:.0f} s")
+        heads = [*self.reader.classify.parameters(), *self.reader.measure.parameters()]
+        self.reader.requires_grad_(not phase.heads_only)
+        for parameter in heads:
+            parameter.requires_grad_(True)
         meter, before = Meter(), self.progress.elapsed
         begin = time.monotonic()
         logged, saved, pages = begin, begin, self.progress.pages

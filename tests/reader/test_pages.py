@@ -86,6 +86,16 @@ def test_every_learned_token_of_a_text_points_at_its_own_cell() -> None:
     assert [step.slot for step in steps] == [1, 1, 11, 12, 12]
 
 
+def test_an_asked_key_is_copied_from_the_prompt() -> None:
+    page = made_page("姓名：王芳", "Total: 12", "Tax: 3")
+    grid = samples.whole_grid(page)
+    keys = ["Tax", "姓名", "Total"]
+    sequence = [*["image"] * (grid.cells.shape[0] + grid.canvas[0] + 3), *samples.ask_fields(keys)]
+    steps = [step for step in samples.answer_fields(keys, page, grid) if step.origin >= 0]
+    assert "".join(step.text for step in steps) == "".join(keys)
+    assert [sequence[step.origin] for step in steps] == [step.text for step in steps]
+
+
 def test_cells_know_their_first_characters_and_ink() -> None:
     page = made_page("ABCD")
     contents, boxes, inked = samples.mark_cells(page, samples.whole_grid(page))

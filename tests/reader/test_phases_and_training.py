@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from scripts.train_reader import pages, train, world
+from scripts.train_reader.export import load_reader
 from scripts.train_reader.phases import load_phases
+from scripts.train_reader.reader_model import show_pages
 
 FONTS = Path(
     os.environ.get("HYOCR_READER_FONTS", Path.home() / ".cache" / "hyocr" / "reader_fonts")
@@ -23,11 +25,14 @@ needs_fonts = pytest.mark.skipif(
 )
 
 
-def plan(folder: Path, seconds: float) -> Path:
+READER = Path(__file__).parents[1] / "data" / "reader"
+
+
+def plan(folder: Path, seconds: float, **changes: object) -> Path:
     mix = {"layout": {"window": [96, 320]}, "canvas": [96, 320], "batch": 1, "tasks": ["text"]}
     phase = {
         "name": "one", "seconds": seconds, "rate": 1e-3, "last_rate": 1e-4, "weights": {},
-        "mixes": [mix],
+        "mixes": [mix], **changes,
     }  # fmt: skip
     path = folder / "plan.json"
     path.write_text(json.dumps([phase]))
@@ -75,3 +80,23 @@ def test_a_stop_file_ends_the_run_with_a_state(tmp_path: Path) -> None:
     trainer.train(load_phases(plan(tmp_path, 1000.0)))
     assert trainer.progress.step == 0
     assert (tmp_path / "run" / "state.pt").is_file()
+
+
+@needs_fonts
+def test_a_run_that_continues_an_exported_reader_first_learns_only_the_heads(
+    tmp_path: Path,
+) -> None:
+    torch.set_num_threads(1)
+    args = argparse.Namespace(run=tmp_path / "run", fonts=FONTS, seed=1, start_from=READER)
+    trainer, exported = train.Trainer(args), load_reader(READER)
+    phases = load_phases(plan(tmp_path, 0.2, heads_only=True))
+    heads = trainer.reader.classify.weight.detach().clone()
+    trainer.train(phases)
+    assert trainer.progress.step > 0
+    assert not torch.equal(heads, trainer.reader.classify.weight)
+    for canvas in world.CANVASES:  # the rows and columns are those of the exported table
+        page = show_pages(torch.randint(0, 255, (1, *canvas, 3), dtype=torch.uint8))
+        with torch.no_grad():
+            torch.testing.assert_close(
+                trainer.reader.see(page), exported.see(page), atol=0.02, rtol=0.02
+            )
