@@ -17,16 +17,20 @@ import torch
 from torch import Tensor
 
 from fallback.checkpoint import Checkpoint
-from fallback.chunk import Chunk, causal_mask, plan_chunk
+from fallback.chunk import MASKED, Chunk, causal_mask, plan_chunk
 from fallback.dims import TextDims
 from fallback.errors import EngineUnavailableError, GraphInputError
 from fallback.host_array import HostArray
 from fallback.hunyuanocr import Llm, Vision
-from fallback.kernels import default_precision, linear_for
+from fallback.kernels import default_precision, invariant_rows, linear_for
 from fallback.ort_engine import available_cpus
 from fallback.torchscript import find_packaged, open_packaged
 
 log = logging.getLogger(__name__)
+
+# The past is seen in blocks of so many rows: sums over it then have the same order, and so the same
+# last bit, whoever else is in the batch and however long their pasts are.
+_ROWS = 64
 
 VISION_INPUTS = ("patches", "pos", "mask")
 LLM_INPUTS = ("embeds", "cos", "sin", "past_mask", "chunk_mask", "select")
@@ -35,15 +39,22 @@ LLM_INPUTS = ("embeds", "cos", "sin", "past_mask", "chunk_mask", "select")
 class TorchKVCache:
     """Keys and values of `slots` sequences, token-major, allocated once and never moved.
 
-    keys, values: (layers, slots, capacity, K·D) each, zeroed: masked rows must stay finite.
+    keys, values: (layers, slots, capacity in whole blocks, K·D) each, zeroed: masked rows must stay
+    finite.
     """
 
     def __init__(self, text: TextDims, slots: int, capacity: int) -> None:
         self.slots, self.capacity = slots, capacity
         self.lengths = np.zeros(slots, np.int32)
-        shape = (text.layers, slots, capacity, text.kv_width)
+        shape = (text.layers, slots, _in_blocks(capacity), text.kv_width)
         self.keys, self.values = torch.zeros(shape), torch.zeros(shape)
-        self.unmasked = torch.zeros(1, 1, capacity)  # every step's mask where nothing is masked
+        # Every step's mask of one sequence is a slice: zeros for its rows, then masked ones.
+        self.mask = torch.cat([torch.zeros(1, 1, capacity), torch.full((1, 1, _ROWS), MASKED)], -1)
+
+    def masked(self, length: int, rows: int) -> Tensor:
+        """(1, 1, rows): the first `length` rows count; rows - length is at most _ROWS."""
+        start = self.capacity - length
+        return self.mask[:, :, start : start + rows]
 
     def truncate(self, slot: int, length: int) -> None:
         """Forgets the rows of `slot` from `length` on; raises GraphInputError if it has fewer."""
@@ -52,12 +63,13 @@ class TorchKVCache:
         self.lengths[slot] = length
 
     def close(self) -> None:
-        self.keys = self.values = self.unmasked = torch.empty(0)
+        self.keys = self.values = self.mask = torch.empty(0)
 
 
 class TorchEngine:
     """The CPU engine: `vision` and `llm` as modules or scripted files, one caller at a time.
 
+    invariant_rows: up to so many sequences, one row each, get the same logits to the bit as alone.
     PyTorch's thread count belongs to the process: the last engine opened sets it.
     """
 
@@ -78,6 +90,7 @@ class TorchEngine:
         threads = threads or available_cpus()
         torch.set_num_threads(threads)
         self.settings: Mapping[str, Any] = {**settings, "threads": threads}
+        self.invariant_rows = invariant_rows(settings.get("precision", "fp32"))
 
     @classmethod
     def open(
@@ -185,15 +198,16 @@ class TorchEngine:
         )
         q, b = chunk.q, len(chunk.counts)
         slots = slice(first_slot, first_slot + b)
+        seen = _in_blocks(chunk.rows)
         logits, new_keys, new_values = self._llm(
             rows[:, :q],
             _tensor(cos, "cos")[:, :q],
             _tensor(sin, "sin")[:, :q],
-            self._past_mask(cache, chunk),
+            self._past_mask(cache, chunk, seen),
             self._chunk_mask(q).expand(b, q, q),
             torch.from_numpy(chunk.one_hot(q)),
-            list(cache.keys[:, slots, : chunk.rows]),
-            list(cache.values[:, slots, : chunk.rows]),
+            list(cache.keys[:, slots, :seen]),
+            list(cache.values[:, slots, :seen]),
         )
         _append(cache.keys, new_keys, chunk)
         _append(cache.values, new_values, chunk)
@@ -204,10 +218,10 @@ class TorchEngine:
         """Lets go of the weights; idempotent."""
         self._vision = self._llm = _closed
 
-    def _past_mask(self, cache: TorchKVCache, chunk: Chunk) -> Tensor:
-        if len(chunk.lengths) == 1 and chunk.lengths[0] > 0:
-            return cache.unmasked[:, :, : chunk.rows]
-        return torch.from_numpy(chunk.past_mask(chunk.rows))
+    def _past_mask(self, cache: TorchKVCache, chunk: Chunk, rows: int) -> Tensor:
+        if len(chunk.lengths) == 1:
+            return cache.masked(int(chunk.lengths[0]), rows)
+        return torch.from_numpy(chunk.past_mask(rows))
 
     def _chunk_mask(self, q: int) -> Tensor:
         if self._causal.shape[1] != q:
@@ -217,6 +231,10 @@ class TorchEngine:
     def _check_graph(self, graph: str) -> None:
         if graph not in ("vision", "llm"):
             raise GraphInputError(f"no graph {graph!r} here (open: vision, llm)")
+
+
+def _in_blocks(rows: int) -> int:
+    return -(-rows // _ROWS) * _ROWS
 
 
 def _append(slab: Tensor, new: list[Tensor], chunk: Chunk) -> None:

@@ -97,6 +97,10 @@ class HunyuanOCR:
         capacity = min(capacity or longest, files.dims.text.max_positions)
         self._budgets = _budgets([gear["N"] for gear in vision], capacity, files.dims.vision.merge)
         self._draft = max((g["Q"] for g in llm if g["R"] > 1), default=_DRAFT + 1) - 1
+        if 1 < slots <= getattr(engine, "invariant_rows", 0):
+            # Only a sequence that runs alone drafts, and a row among drafts ends in other last bits
+            # than one by itself: here an answer would depend on who else is there.
+            self._draft = 0
         chunks = [g["Q"] for g in llm if g["Q"] > 1 and g["R"] == 1 and g["S"] >= _CHUNK]
         self._inputs = HunyuanInputs(engine, files, capacity=capacity, rope=rope, table=table)
         self._maths: Mapping[str, Any] = {"rope": rope, "table": table}

@@ -56,6 +56,38 @@ def test_four_sequences_at_once_give_what_each_gives_alone(engine: TorchEngine) 
         np.testing.assert_allclose(second[b], want[0], atol=1e-4)
 
 
+@pytest.mark.parametrize("precision", ["int8", "bf16"])
+def test_a_row_of_a_batch_has_the_same_bits_as_alone(tiny: Checkpoint, precision: str) -> None:
+    """Else rounding to codes makes last bits into other tokens, and an answer depends on who else
+    is being read."""
+    with TorchEngine.open(tiny, precision, threads=1) as engine:
+        if engine.invariant_rows < 4:
+            pytest.skip("bf16 instructions: one row and several have different kernels")
+        counts, prompt = (70, 3, 1, 5), rows(1, 4, 70)
+        together, steps = engine.kv_cache(4, 90), [rows(seed, 4, 1) for seed in range(2, 8)]
+        first = [tuple(part[b : b + 1, :n] for part in prompt) for b, n in enumerate(counts)]
+        for b, count in enumerate(counts):
+            engine.extend(together, b, [count], *first[b], [[]])
+        batch = [engine.extend(together, 0, [1] * 4, *step, [[0]] * 4) for step in steps]
+        for b, count in enumerate(counts):
+            alone = engine.kv_cache(1, 90)
+            engine.extend(alone, 0, [count], *first[b], [[]])
+            for step, logits in zip(steps, batch, strict=True):
+                mine = tuple(part[b : b + 1] for part in step)
+                want = engine.extend(alone, 0, [1], *mine, [[0]])
+                np.testing.assert_array_equal(logits[b], want[0])
+
+
+def test_a_broken_row_of_an_8_bit_batch_breaks_no_other() -> None:
+    weight = torch.eye(8, 16)
+    linear = Int8Linear([weight], [])
+    x = torch.randn(3, 16, generator=torch.Generator().manual_seed(1))
+    x[1, 3] = torch.nan
+    y = linear(x)
+    assert y[1].isnan().all()
+    torch.testing.assert_close(y[::2], x[::2, :8], atol=0.05, rtol=0)
+
+
 def test_a_truncated_slot_goes_on_as_if_the_rows_had_never_been(engine: TorchEngine) -> None:
     cache = engine.kv_cache(2, 16)
     prompt, wrong, right = rows(3, 1, 6), rows(4, 1, 4), rows(5, 1, 1)

@@ -49,7 +49,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def hunyuan(checkpoint: Path) -> Iterator[Running]:
     """The tiny checkpoint behind four slots."""
-    with running(
-        model=str(checkpoint), engine="torch", slots=4, precision="fp32", watch_s=0.3
-    ) as server:
+    with running(model=str(checkpoint), engine="torch", slots=4, watch_s=0.3) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[Running]:
+    """The trained reader of this repository behind four slots, with every default."""
+    pytest.importorskip("torch")
+    with running(model="tests/data/reader", engine="torch") as server:
         yield server

@@ -120,18 +120,33 @@ def test_a_client_that_leaves_frees_its_slot(hunyuan: Running, picture: bytes) -
 
 def test_answers_do_not_depend_on_what_else_runs(hunyuan: Running) -> None:
     pages = [picture_of(f"Page {i}", size=(120 + 32 * (i % 5), 64)) for i in range(32)]
-    limits = [6 + 5 * (i % 6) for i in range(32)]
+    _same_together_and_alone(hunyuan, pages, [6 + 5 * (i % 6) for i in range(32)])
+
+
+def test_trained_weights_answer_the_same_in_a_crowd(reader: Running) -> None:
+    pages = [
+        picture_of(f"Total: ${i}7.{i}0", f"Date {i}-{i * i}", size=(320, 96)) for i in range(32)
+    ]
+    _same_together_and_alone(reader, pages, [20 + 7 * (i % 9) for i in range(32)])
+
+
+def _same_together_and_alone(server: Running, pages: list[bytes], limits: list[int]) -> None:
+    """The model's own words for 32 pages at once, and for one after the other."""
 
     def read(i: int) -> str:
-        query = {"task": "spotting", "options": f'{{"max_tokens": {limits[i]}, "retry": false}}'}
-        url = hunyuan.url + "/v1/ocr"
+        query = {
+            "task": ("spotting", "text")[i % 2],
+            "options": f'{{"max_tokens": {limits[i]}, "retry": false}}',
+        }
+        url = server.url + "/v1/ocr"
         answer = httpx.post(url, content=pages[i], params=query, timeout=300, trust_env=False)
         assert answer.status_code == 200, answer.text
         return str(answer.json()["raw"])
 
-    with ThreadPoolExecutor(32) as pool:
-        together = list(pool.map(read, range(32)))
-    assert together == [read(i) for i in range(32)]
+    with ThreadPoolExecutor(len(pages)) as pool:
+        together = list(pool.map(read, range(len(pages))))
+    assert together == [read(i) for i in range(len(pages))]
+    assert len(set(together)) > 8, "the answers differ from each other"
 
 
 def test_full_queues_say_when_to_come_again_and_killed_workers_lose_nobody(picture: bytes) -> None:
