@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +19,6 @@ from ascend.families import ReadRequest
 from ascend.opening import open_family
 from atc_configs.soc import load_soc
 from host_pipeline.page import Page
-from tests import pyacl_emulator
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setenv("HYOCR_ACL", "tests.pyacl_emulator")
-    control = pyacl_emulator.control
-    control.reset(soc="Ascend310P3", time_scale=0.0)
-    yield control
-    left = (control.live_handles, control.live_bytes, control.violations, control.leaks)
-    control.reset(soc="Ascend310P3")
-    assert left == (0, 0, [], [])
 
 
 @pytest.fixture
