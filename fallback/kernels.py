@@ -122,7 +122,9 @@ class Int8Linear(nn.Module):
         y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
             codes, 1.0, 0, self.packed
         )
-        return y.addcmul_(zero, self.sums, value=-1).mul_(step)
+        y.addcmul_(zero, self.sums, value=-1)
+        y.mul_(step)
+        return y
 
 
 def _row_codes(rows: Tensor, levels: int) -> tuple[np.ndarray, np.ndarray]:

@@ -49,7 +49,9 @@ class TorchKVCache:
         shape = (text.layers, slots, _in_blocks(capacity), text.kv_width)
         self.keys, self.values = torch.zeros(shape), torch.zeros(shape)
         # Every step's mask of one sequence is a slice: zeros for its rows, then masked ones.
-        self.mask = torch.cat([torch.zeros(1, 1, capacity), torch.full((1, 1, _ROWS), MASKED)], -1)
+        self.mask = torch.cat(
+            [torch.zeros(1, 1, capacity), torch.full((1, 1, _ROWS), float(MASKED))], -1
+        )
 
     def masked(self, length: int, rows: int) -> Tensor:
         """(1, 1, rows): the first `length` rows count; rows - length is at most _ROWS."""
