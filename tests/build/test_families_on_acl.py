@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from ascend.build.bundle import compile_bundle
+from ascend.build.bundle_parity import TEXT_BOUND, Verdict
 from ascend.build.calibration import draw_pages
 from ascend.build.export import export_model
 from ascend.cli import main
@@ -19,6 +20,7 @@ from ascend.families import ReadRequest
 from ascend.opening import open_family
 from atc_configs.soc import load_soc
 from host_pipeline.page import Page
+from tests.build.small_page import Small, at_once
 
 
 @pytest.fixture
@@ -75,7 +77,13 @@ def test_hunyuanocr_in_float32_gives_the_tokens_of_the_torch_engine(
 ) -> None:
     gears = {
         "vision": [[1200], [1216]],
-        "llm": [[1, 1, 1024, 1], [1, 1, 2048, 1], [1, 8, 1024, 8], [1, 512, 16, 1]],
+        "llm": [
+            [1, 1, 1024, 1],
+            [1, 1, 2048, 1],
+            [2, 1, 1024, 1],
+            [1, 8, 1024, 8],
+            [1, 512, 16, 1],
+        ],
     }
     export_model(
         tiny,
@@ -86,17 +94,45 @@ def test_hunyuanocr_in_float32_gives_the_tokens_of_the_torch_engine(
     )
     compile_bundle(tmp_path / "export", load_soc("Ascend310P3"), tmp_path / "bundle", gears=gears)
     noise = np.random.default_rng(0).integers(0, 255, (100, 150, 3)).astype(np.uint8)
+    pages = (drawn(), Page(noise, "noise"))
     requests = [
         ReadRequest("spotting_hunyuan", options={"max_tokens": 48, "draft": draft})
         for draft in (True, False)
     ]
-    answers = []
+    results = []
     for model, engine in ((tiny, "torch"), (tmp_path / "bundle", "acl")):
         with contextlib.closing(open_family(str(model), engine, precision="fp32")) as family:
-            pages = (drawn(), Page(noise, "noise"))
-            answers.append([family.read(p, r).raw for p in pages for r in requests])
+            results.append([family.read(page, request) for page in pages for request in requests])
+    answers = [[result.raw for result in side] for side in results]
     assert len(set(answers[0])) == 2  # drafts change nothing
     assert answers[0] == answers[1]
+    penalties = {result.settings["repetition_penalty"] for side in results for result in side}
+    assert penalties == {1.08}
+    assert sum(result.usage["drafted_kept_tokens"] for result in results[1]) > 0
+    with contextlib.closing(open_family(str(tmp_path / "bundle"), "acl", slots=2)) as family:
+        work = [(page, request) for page in pages for request in requests[1:]]
+        assert at_once(2, lambda i: family.read(*work[i]).raw) == answers[0][1::2]
+    ran = {gear[0] for name, gear in machine.counters.executes if name == "llm"}
+    assert ran == {1, 2}  # two sequences went through one execution
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_hunyuanocr_in_float16_reads_within_the_gates_bound_of_the_torch_engine(
+    machine: Any, small_reader: Small
+) -> None:
+    """Answers that mean something; the bound is that of `hyocr parity` (one rounding may flip one
+    character). Graph by graph the gate is tested in test_chain.py."""
+    page = small_reader.page
+    asked = [(page, ReadRequest("spotting"))]
+    for shift in range(6):
+        moved = Page(np.roll(page.pixels, (shift % 3, 5 * shift), (0, 1)), f"moved {shift}")
+        asked.append((moved, ReadRequest("text")))
+    with contextlib.closing(small_reader.open()) as npu:
+        texts = [(small_reader.cpu.read(*one).raw, npu.read(*one).raw) for one in asked]
+    verdict = Verdict({}, tuple(texts), (), True)
+    assert min(len(cpu) for cpu, _ in texts) > 5
+    assert verdict.text_score >= TEXT_BOUND, texts
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@ run leaves the memory as it was."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,31 +13,10 @@ import pytest
 
 from ascend.families import ReadRequest
 from host_pipeline.page import Page
-from tests.build.small_page import Small, answer
+from tests.build.small_page import Small, answer, at_once
 
 THREADS, WARM_UP = 8, 200
 MIB = 1 << 20
-
-
-def at_once(work: Callable[[int], Any]) -> list[Any]:
-    """What `work(i)` gives on threads that start together; exceptions are results."""
-    results: list[Any] = [None] * THREADS
-    gate = threading.Barrier(THREADS)
-
-    def run(index: int) -> None:
-        gate.wait(60)
-        try:
-            results[index] = work(index)
-        except Exception as error:
-            results[index] = error
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(300)
-        assert not thread.is_alive()
-    return results
 
 
 def shifted(page: Page, index: int) -> Page:
@@ -63,7 +40,7 @@ def test_eight_threads_get_the_answers_of_one_by_one(
         wanted = [answer(opened.read(*given)) for given in zip(pages, asked, strict=True)]
         live = machine.live_bytes
         for _ in range(2):
-            got = at_once(lambda i: answer(opened.read(pages[i], asked[i])))
+            got = at_once(THREADS, lambda i: answer(opened.read(pages[i], asked[i])))
             assert got == wanted
     assert len(set(wanted)) > 1
     assert live > 0
