@@ -1,8 +1,9 @@
 """Any single fault of any call of one page ends in a right answer, by the fallback where the NPU
 failed, with nothing left on the device, no rule broken and nobody waiting.
 
-A site is one call of one function. Of functions that are called often (decoding) the first, the
-middle and the last call of each phase stand for all: open, page, close.
+A site is one call of one function, or one run of a graph on the device. Of functions that are
+called often (decoding) the first, the middle and the last call of each phase stand for all: open,
+page, close.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tests.pyacl_emulator.faults import NAN_CALLS, TASK_CALLS
 
 Site = tuple[str, int]  # a function and which call of it
 
+DEVICE = "device.execute"  # the run itself, on the device, after the call that queued it
 FEW = 6
 STAY = FailoverPolicy(cool_down_s=3600.0)  # whoever failed stays out while the test looks
 RESERVES = frozenset({"acl.rt.malloc", "acl.rt.malloc_host", "acl.rt.create_context",
@@ -35,7 +37,8 @@ KINDS = {
     "delay": None,
     "oom": RESERVES,
     "task": TASK_CALLS,
-    "nan": NAN_CALLS,
+    "nan": NAN_CALLS | {DEVICE},
+    "late": {DEVICE},  # a delay that passes the deadline
 }
 
 
@@ -48,7 +51,8 @@ def sites(small: Small, machine: Any) -> Iterator[Site]:
     ends.append(counts.copy())
     family.close()
     before: Counter[str] = Counter()
-    for after in (*ends, counts):
+    for after in (*ends, counts.copy()):
+        after[DEVICE] = after["acl.mdl.execute_async"]
         for name in after:
             first, last = before[name] + 1, after[name]
             if last - first < FEW:
@@ -79,7 +83,8 @@ def sweep(small: Small, machine: Any, kind: str, step: int = 1) -> Counter[str]:
     endings: Counter[str] = Counter()
     for name, nth in chosen[::step]:
         machine.reset(time_scale=0.0)
-        fault = machine.faults.inject(name, nth=nth, kind=kind, seconds=0.05)
+        planted = {"late": {"kind": "delay", "seconds": 9.0}}.get(kind, {"kind": kind})
+        fault = machine.faults.inject(name, nth=nth, **{"seconds": 0.05, **planted})
         result = read(small)
         where = f"{kind} at call {nth} of {name}, read by {result.engine}"
         assert fault.hits == 1, f"{where}: it did not strike"
@@ -111,7 +116,7 @@ def test_every_fault_of_a_page_ends_well(
     print(f"{family}, {kind}: {dict(endings)}")
     if kind == "delay":
         assert endings.keys() == {"acl"}
-    elif kind in ("task", "nan"):
+    elif kind in ("task", "nan", "late"):
         assert "acl" not in endings  # what a task did wrong is never an answer
     else:
         assert len(endings) == 2 or kind == "oom"
