@@ -26,7 +26,10 @@ import numpy as np
 from acl_runtime.engine import AclEngine
 from acl_runtime.numeric import require_finite
 from ascend.memory_plan import forecast_memory
+from ascend.planning.forecast import Forecaster
+from ascend.planning.model import chip_limits, open_planned
 from atc_configs.manifest import read_manifest
+from atc_configs.soc import load_soc
 from scripts.bench_drafting import LABELS, MOST, label_rows, reader_rows
 from scripts.hollow_bundle import hollow_bundle
 from tests.pyacl_emulator import control
@@ -171,19 +174,22 @@ def _memory(engine: AclEngine, bundle: Path, page: Page, hollow: bool) -> Iterat
         )
     cache = _largest_gears(engine, page)
     peak = control.counters.peak_device_bytes[0]
-    names = manifest.graphs
-    wanted = forecast_memory(
-        engine.contract,
-        weights=dict(zip(names, weights, strict=True)),
-        work=dict(zip(names, work, strict=True)),
-        capacity=page.capacity,
-        prompt_rows=PROMPT,
-    ).total
+    if hollow:  # of nothing inside there is no forecast
+        wanted = forecast_memory(
+            engine.contract,
+            weights=dict(zip(manifest.graphs, weights, strict=True)),
+            work=dict(zip(manifest.graphs, work, strict=True)),
+            capacity=page.capacity,
+            prompt_rows=PROMPT,
+        ).total
+    else:
+        forecaster = Forecaster(open_planned(str(bundle)), chip_limits(load_soc(manifest.soc)))
+        wanted = forecaster.memory(engine.contract, 1, page.capacity, PROMPT).total
     off = abs(peak - wanted) / peak
     yield Row(
         f"peak device memory, {page.capacity} rows, {engine.gears('vision')[-1]['N']} patches",
         f"{peak / MB:.1f} MB (work {sum(work) / MB:.1f}, weights {sum(weights) / MB:.1f})",
-        f"forecast {wanted / MB:.1f} MB ± 5 %",
+        f"{'counted' if hollow else '`hyocr plan`'} {wanted / MB:.1f} MB ± 5 %",
         off <= 0.05,
     )
     cache.close()
