@@ -32,19 +32,19 @@ class ServeConfig:
     """Seconds, bytes and counts are in the names; 0 switches a limit that says so off.
 
     model, engine, slots, threads, device, precision: what the worker opens (`hyocr read --help`).
-    served_names: other names of the model for OpenAI's clients. max_body_bytes to
-    max_pages: limits of one request; body_timeout_s: for all of its bytes to come, write_timeout_s:
-    for a client that stops reading. max_queue: requests that may wait; deadline_s: longest time of
-    one request, waiting included. ready_interval_s: how old the last real inference may be.
-    worker_growth_bytes: a worker that has grown by so much is replaced, as one after
-    worker_requests requests (0: never). hang_s: without any progress for so long, a worker
-    that has work is ended. shutdown_grace_s: for what runs when the service ends. canaries: folder
-    of pictures that a new model reads like the old one (beside "a.png", "a.txt" holds its true text
-    if there is any); max_drift: by how much texts may differ, 0 to 1. watch_s: how often the
-    model's files are looked at for a change (0: never). api_keys: file; else the variable
-    HYOCR_API_KEYS, and HYOCR_ADMIN_KEY for /admin. fetch_urls: whether pictures of chat messages
-    may be http(s) addresses, and fetch_hosts which (none: any public). cors_origins: web pages
-    that may call. job_*: limits of the long-running jobs. otel_endpoint: OTLP collector."""
+    served_names: other names of the model for OpenAI's clients. max_body_bytes to max_pages: limits
+    of one request; body_timeout_s: for all of its bytes to come (and, 20 at most, for its head),
+    write_timeout_s: for a client that stops reading. max_queue: requests that may wait; deadline_s:
+    longest time of one request, waiting included. ready_interval_s: how old the last real inference
+    may be. worker_growth_bytes: a worker that has grown by so much is replaced, as one after
+    worker_requests requests (0: never). hang_s: without any progress for so long, a worker that has
+    work is ended. shutdown_grace_s: for what runs when the service ends. canaries: folder of
+    pictures that a new model reads like the old one (beside "a.png", "a.txt" holds its true text if
+    there is any); max_drift: by how much texts may differ, 0 to 1. watch_s: how often the model's
+    files are looked at for a change (0: never). api_keys: file; else the variable HYOCR_API_KEYS,
+    and HYOCR_ADMIN_KEY for /admin. fetch_urls: whether pictures of chat messages may be http(s)
+    addresses, and fetch_hosts which (none: any public). cors_origins: web pages that may call.
+    job_*: limits of the long-running jobs. otel_endpoint: OTLP collector."""
 
     model: str = EMBEDDED
     engine: str = "auto"

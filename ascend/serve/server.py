@@ -36,7 +36,7 @@ class ServiceServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=protocol_with(config.write_timeout_s),
+                http=protocol_with(config.body_timeout_s, config.write_timeout_s),
                 ws="none",
                 lifespan="on",
                 access_log=False,

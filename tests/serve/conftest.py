@@ -29,7 +29,9 @@ def ppocr() -> Iterator[Running]:
     """The embedded reader, shared by the tests that do it no harm."""
     os.environ["HYOCR_ADMIN_KEY"] = "admin-of-the-tests"
     try:
-        with running(max_pages=8, max_body_bytes=4 << 20, body_timeout_s=2.0) as server:
+        with running(
+            max_pages=8, max_body_bytes=4 << 20, body_timeout_s=2.0, write_timeout_s=2.0
+        ) as server:
             yield server
     finally:
         del os.environ["HYOCR_ADMIN_KEY"]

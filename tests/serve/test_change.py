@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import threading
 from pathlib import Path
 from typing import Any
 
-import httpx
+import psutil
 import pytest
 
 from ascend.serve.canaries import drift_of
 from ascend.serve.service import Candidate
-from tests.serve.running import READY_S, Running, running, wait_for
+from tests.serve.running import READY_S, Load, Running, running, wait_for
 
 ADMIN = {"authorization": "Bearer only-for-the-admin"}
 
@@ -25,14 +25,44 @@ def test_a_model_changes_under_load_and_nobody_notices(
     with running(job_keep_s=0.2) as server:
         first = server.worker_pid
         assert server.post("/admin/reload", json={}).status_code == 403
-        with _Load(server.url, picture) as load:
+        with Load(server.url, picture, clients=4) as load:
             done = server.post("/admin/reload", json={}, headers=ADMIN)
         assert done.status_code == 200 and done.json()["drift"] == 0
         assert load.statuses and set(load.statuses) == {200}
         assert server.worker_pid not in (None, first)
+        _a_candidate_that_reads_alike_is_promoted(server, picture)
+        _a_candidate_that_fails_is_sent_away(server, picture)
         _another_model_is_refused(server, checkpoint, picture)
         _a_candidate_that_drifts_is_sent_away(server, checkpoint, picture)
         _jobs_expire(server, picture)
+
+
+def _a_candidate_that_reads_alike_is_promoted(server: Running, picture: bytes) -> None:
+    """By itself, when enough of its answers were the old model's; all requests are its then."""
+    before = server.worker_pid
+    assert server.post("/admin/reload", json={"weight": 0.5}, headers=ADMIN).status_code == 200
+    asked = 0
+    while "candidate" in server.get("/readyz").json():
+        assert server.read(picture).status_code == 200
+        asked += 1
+        assert asked < 200, "never promoted"
+    assert asked >= 2 * 20, "half of the answers are the candidate's, and 20 of these count"
+    wait_for(lambda: server.worker_pid not in (None, before), 20)
+    assert server.metrics()["hyocr_reloads_total", "promoted"] == 1
+
+
+def _a_candidate_that_fails_is_sent_away(server: Running, picture: bytes) -> None:
+    """Its requests are read by the old model; nobody is told of an error."""
+    before = server.worker_pid
+    assert server.post("/admin/reload", json={"weight": 1.0}, headers=ADMIN).status_code == 200
+    with Load(server.url, picture) as load:
+        while (candidate := server.service.candidate) is not None:
+            worker = candidate.deployment.worker
+            if worker is not None and candidate.deployment.running:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    psutil.Process(worker.pid).kill()
+    assert set(load.statuses) == {200} and server.worker_pid == before
+    assert server.metrics()["hyocr_reloads_total", "rolled_back"] == 1
 
 
 def _another_model_is_refused(server: Running, checkpoint: Path, picture: bytes) -> None:
@@ -55,7 +85,7 @@ def _a_candidate_that_drifts_is_sent_away(
     names = [server.read(picture, options=options).json()["model"]["name"] for _ in range(6)]
     assert names.count("PP-OCRv6-small") == 3
     wait_for(lambda: "candidate" not in server.get("/readyz").json(), 60)
-    assert 'hyocr_reloads_total{outcome="rolled_back"} 1.0' in server.get("/metrics").text
+    assert server.metrics()["hyocr_reloads_total", "rolled_back"] == 2
     assert server.post("/admin/promote", headers=ADMIN).status_code == 404
 
 
@@ -68,7 +98,7 @@ def test_changed_files_are_opened(hunyuan: Running, checkpoint: Path) -> None:
     first = hunyuan.worker_pid
     os.utime(checkpoint / "config.json", (1, 1))
     wait_for(lambda: hunyuan.worker_pid not in (None, first), READY_S)
-    assert 'hyocr_reloads_total{outcome="switched"} 1.0' in hunyuan.get("/metrics").text
+    assert hunyuan.metrics()["hyocr_reloads_total", "switched"] == 1
 
 
 def test_a_candidate_takes_exactly_its_share() -> None:
@@ -82,30 +112,6 @@ def test_a_candidate_takes_exactly_its_share() -> None:
 )
 def test_drift_is_the_share_of_other_characters(one: Any, other: Any, drift: float) -> None:
     assert drift_of(one, other) == pytest.approx(drift)
-
-
-class _Load:
-    """A client that asks again and again, beside the test."""
-
-    def __init__(self, url: str, picture: bytes) -> None:
-        self._url, self._picture = url, picture
-        self._end = threading.Event()
-        self.statuses: list[int] = []
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> _Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        with httpx.Client(timeout=300, trust_env=False) as http:
-            while not self._end.is_set():
-                answer = http.post(self._url + "/v1/ocr", content=self._picture)
-                self.statuses.append(answer.status_code)
 
 
 def test_metrics_have_no_label_of_a_client_s_making(ppocr: Running) -> None:

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 
-from tests.serve.running import READY_S, Running, document_of, wait_for
-
-ROOT = Path(__file__).parent.parent.parent
+from tests.serve.running import READY_S, Command, Running, document_of, wait_for
 
 
 def _finished(server: Running, number: str) -> bool:
@@ -45,6 +39,18 @@ def test_a_job_reads_more_pages_than_one_request_may(ppocr: Running) -> None:
     assert ppocr.get(place).status_code == 404
 
 
+def test_a_job_that_runs_is_cancelled(ppocr: Running) -> None:
+    pages = document_of(*(f"Page {i}" for i in range(1, 60)))
+    job = ppocr.post("/v1/jobs", content=pages).json()
+    place = f"/v1/jobs/{job['id']}"
+    wait_for(lambda: ppocr.get(place).json()["pages_done"], READY_S)
+    ended = ppocr.http.delete(ppocr.url + place).json()
+    assert ended["status"] == "cancelled" and 0 < ended["pages_done"] < 59
+    assert ppocr.get(place).status_code == ppocr.get(place + "/result").status_code == 404
+    wait_for(lambda: ppocr.get("/readyz").json()["running"] == 0, 60)
+    assert ppocr.get("/readyz").json()["queue"] == 0
+
+
 def test_a_job_that_cannot_be_read_says_why(ppocr: Running) -> None:
     job = ppocr.post("/v1/jobs", content=b"no document").json()
     wait_for(lambda: _finished(ppocr, job["id"]), 60)
@@ -59,34 +65,6 @@ def test_a_job_s_form_and_json_are_taken_too(ppocr: Running, picture: bytes) -> 
     wait_for(lambda: _finished(ppocr, form.json()["id"]), READY_S)
     result = ppocr.get(form.headers["location"] + "/result").json()
     assert result[0]["text"] == "Invoice 2048\nTotal 73.50"
-
-
-class Command:
-    """`hyocr serve` as a process."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", "ascend.cli", "serve", "--port", "0", "--no-ui"]
-        self.process = subprocess.Popen(
-            [*command, "--threads", "1"], stderr=subprocess.PIPE, text=True, cwd=ROOT
-        )
-        assert self.process.stderr is not None
-        lines = iter(self.process.stderr.readline, "")
-        found = next(filter(None, (re.search(r"http://\S+", line) for line in lines)), None)
-        assert found is not None, "the service did not start"
-        self.url = found.group()
-        self._rest = threading.Thread(target=self.process.stderr.read)  # or its pipe fills
-        self._rest.start()
-        self.http = httpx.Client(base_url=self.url, timeout=300, trust_env=False)
-        wait_for(lambda: self.http.get("/readyz").status_code == 200, READY_S)
-        self.workers = psutil.Process(self.process.pid).children(recursive=True)
-
-    def close(self) -> None:
-        self.http.close()
-        self.process.kill()
-        self.process.wait()
-        self._rest.join()
-        assert self.process.stderr is not None
-        self.process.stderr.close()
 
 
 @pytest.mark.parametrize(("signals", "code"), [(1, 0), (2, 128 + signal.SIGTERM)])

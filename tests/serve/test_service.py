@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
 import statistics
 import struct
 import time
@@ -19,7 +16,7 @@ from ascend.serve.config import ServeConfig
 from ascend.serve.errors import RateLimited, Unauthorized
 from ascend.serve.keys import KeyRing
 from ascend.serve.queueing import FairQueue
-from tests.serve.running import READY_S, Running, picture_of, running, wait_for
+from tests.serve.running import Running, picture_of, wait_for
 
 
 def test_ready_names_the_engines_and_the_last_answer(ppocr: Running) -> None:
@@ -32,9 +29,9 @@ def test_ready_names_the_engines_and_the_last_answer(ppocr: Running) -> None:
 
 
 def test_probes_answer_at_once_while_the_engine_works(ppocr: Running) -> None:
-    busy = picture_of(*(f"Line number {i} of a page" for i in range(30)), size=(900, 1500))
-    with ThreadPoolExecutor(6) as pool:
-        reads = [pool.submit(_read, ppocr.url, busy) for _ in range(6)]
+    busy = picture_of(*(f"Line number {i} of a page" for i in range(12)), size=(900, 700))
+    with ThreadPoolExecutor(4) as pool:
+        reads = [pool.submit(_read, ppocr.url, busy) for _ in range(4)]
         times = []
         with httpx.Client(trust_env=False) as http:
             http.get(ppocr.url + "/livez")
@@ -43,20 +40,47 @@ def test_probes_answer_at_once_while_the_engine_works(ppocr: Running) -> None:
                 assert http.get(ppocr.url + "/livez").status_code == 200
                 times.append(time.perf_counter() - begun)
                 assert http.get(ppocr.url + "/readyz").status_code == 200
-    assert [read.result().status_code for read in reads] == [200] * 6
+    assert [read.result().status_code for read in reads] == [200] * 4
     # The quickest quarter: the others may have waited for a CPU that all of us share.
     assert statistics.quantiles(times, n=4)[0] < 0.05
 
 
 def test_metrics_count_what_was_done(ppocr: Running, picture: bytes) -> None:
-    assert ppocr.read(picture).status_code == 200
-    text = ppocr.get("/metrics").text
-    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    assert float(lines['hyocr_requests_total{route="/v1/ocr",status="200"}']) >= 1
-    assert float(lines["hyocr_ready"]) == 1
-    assert float(lines['hyocr_stage_seconds_count{stage="det"}']) >= 1
-    assert float(lines["hyocr_worker_rss_bytes"]) > 10e6
-    assert lines['hyocr_engine_serving{engine="ort",role="primary"}'] == "1.0"
+    before = ppocr.metrics()
+    assert [ppocr.read(picture, task="text").status_code for _ in range(2)] == [200] * 2
+    assert ppocr.read(b"no picture").status_code == 422
+    assert ppocr.get("/nowhere").status_code == 404
+    after = ppocr.metrics()
+
+    def grown(*sample: str) -> float:
+        return after[sample] - before.get(sample, 0.0)
+
+    assert grown("hyocr_requests_total", "/v1/ocr", "200") == 2
+    assert grown("hyocr_requests_total", "/v1/ocr", "422") == 1
+    assert grown("hyocr_requests_total", "other", "404") == 1
+    assert grown("hyocr_request_seconds_count", "/v1/ocr") == 3
+    assert grown("hyocr_pages_total", "ort", "stop", "text") == 2
+    assert grown("hyocr_queue_seconds_count") >= 3  # and a probe, if one was due
+    assert grown("hyocr_stage_seconds_count", "det") >= 2
+    assert (
+        0 < grown("hyocr_stage_seconds_sum", "det") < grown("hyocr_request_seconds_sum", "/v1/ocr")
+    )
+    assert grown("hyocr_fallbacks_total") == 0
+    assert after["hyocr_ready",] == after["hyocr_engine_serving", "ort", "primary"] == 1
+    assert after["hyocr_queue_depth",] == after["hyocr_running",] == 0
+    wait_for(lambda: ppocr.metrics().get(("hyocr_batch_slots",)), 60)  # the worker's first beat
+    after = ppocr.metrics()
+    assert after["hyocr_worker_rss_bytes",] > 10e6
+
+
+def test_tokens_are_counted_by_kind(hunyuan: Running, picture: bytes) -> None:
+    before = hunyuan.metrics()
+    usage = hunyuan.read(picture, options='{"max_tokens": 7, "retry": false}').json()["usage"]
+    after = hunyuan.metrics()
+    for kind in ("prompt", "completion"):
+        sample = "hyocr_tokens_total", kind
+        assert after[sample] - before.get(sample, 0) == usage[f"{kind}_tokens"] > 0
+    wait_for(lambda: hunyuan.metrics().get(("hyocr_batch_slots",)) == 4, 60)  # the worker's beat
 
 
 def test_the_dashboard_asks_for_metrics_that_there_are(ppocr: Running) -> None:
@@ -87,16 +111,6 @@ def test_many_pixels_are_refused_before_they_are_decoded(ppocr: Running) -> None
     bomb = _png_of(width=20_000, height=20_000)
     answer = ppocr.read(bomb)
     assert answer.status_code == 422 and "max_pixels" in answer.json()["error"]["message"]
-
-
-def test_a_body_that_stops_halfway_is_given_up(ppocr: Running) -> None:
-    with socket.create_connection(ppocr.url.removeprefix("http://").split(":")) as half:
-        half.sendall(b"POST /v1/ocr HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\nabc")
-        half.settimeout(20)
-        assert half.recv(64).startswith(b"HTTP/1.1 408")
-    with socket.create_connection(ppocr.url.removeprefix("http://").split(":")) as half:
-        half.sendall(b"POST /v1/ocr HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\nabc")
-    wait_for(lambda: ppocr.get("/readyz").json()["running"] == 0, 20)
 
 
 def test_a_deadline_that_passes_is_a_504(ppocr: Running) -> None:
@@ -147,53 +161,6 @@ def _same_together_and_alone(server: Running, pages: list[bytes], limits: list[i
         together = list(pool.map(read, range(len(pages))))
     assert together == [read(i) for i in range(len(pages))]
     assert len(set(together)) > 8, "the answers differ from each other"
-
-
-def test_full_queues_say_when_to_come_again_and_killed_workers_lose_nobody(picture: bytes) -> None:
-    with running(max_queue=8) as server:
-        _fill_the_queue(server, picture)
-        _kill_the_worker(server, picture)
-
-
-def _fill_the_queue(server: Running, picture: bytes) -> None:
-    server.service.stable._worker, worker = None, server.service.stable._worker
-    with ThreadPoolExecutor(8) as pool:
-        waiting = [pool.submit(_read, server.url, picture) for _ in range(8)]
-        wait_for(lambda: server.service.stable.waiting == 8, 20)
-        refused = server.read(picture)
-        server.service.stable._worker = worker
-        loop = server.service.loop
-        assert loop is not None
-        loop.call_soon_threadsafe(server.service.stable._dispatch)
-        assert [one.result().status_code for one in waiting] == [200] * 8
-    assert refused.status_code == 429 and int(refused.headers["retry-after"]) >= 1
-
-
-def _kill_the_worker(server: Running, picture: bytes) -> None:
-    first = server.worker_pid
-    assert first is not None
-    with ThreadPoolExecutor(8) as pool:
-        reads = [pool.submit(_read, server.url, picture) for _ in range(8)]
-        wait_for(lambda: server.service.stable.running, 20)
-        os.kill(first, signal.SIGKILL)
-        answers = [read.result() for read in reads]
-    for answer in answers:
-        assert answer.status_code == 200 or answer.json()["error"]["retryable"]
-    wait_for(lambda: server.get("/readyz").status_code == 200, READY_S)
-    assert server.worker_pid not in (None, first)
-    assert server.read(picture).status_code == 200
-    assert 'hyocr_worker_restarts_total{reason="died"} 1.0' in server.get("/metrics").text
-
-
-@pytest.mark.slow
-def test_a_worker_is_replaced_after_its_share_without_a_lost_request(picture: bytes) -> None:
-    with running(worker_requests=3) as server:
-        first = server.worker_pid
-        with ThreadPoolExecutor(2) as pool:
-            answers = list(pool.map(lambda _: _read(server.url, picture), range(6)))
-        assert [answer.status_code for answer in answers] == [200] * 6
-        wait_for(lambda: server.worker_pid not in (None, first), READY_S)
-        assert server.read(picture).status_code == 200
 
 
 def test_keys_are_asked_for_and_their_rate_is_kept(tmp_path: Path) -> None:
