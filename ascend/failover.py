@@ -31,8 +31,6 @@ State = Literal["closed", "open", "half_open"]
 REPLAYED = (AclError, EngineUnavailable, NumericFault, MemoryError)
 # After these the primary is not asked again before it has been reopened; others must add up.
 _BROKEN = (DeviceFault, EngineDegraded, EngineClosed, AclNumericFault, NumericFault)
-# The request's own fault: the next one may well be fine.
-_OF_REQUEST = (CacheFull,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +116,10 @@ class FailoverFamily:
             return self._instead(self._fallback.read(page, request), self._reason)
         try:
             result = primary.read(page, request)
-            _refuse_noise(result)
-        except REPLAYED as error:
+            self._require_answer(primary, request, result)
+        except Exception as error:
+            if not isinstance(error, REPLAYED) and not self._abandoned(primary, request):
+                raise
             self._failed(primary, error)
             return self._instead(self._fallback.read(page, request), _text(error))
         self._succeeded()
@@ -134,13 +134,15 @@ class FailoverFamily:
             try:
                 for piece in primary.stream(page, request):
                     if isinstance(piece, Result):
-                        _refuse_noise(piece)
+                        self._require_answer(primary, request, piece)
                         self._succeeded()
                         yield piece
                         return
                     said += piece
                     yield piece
-            except REPLAYED as error:
+            except Exception as error:
+                if not isinstance(error, REPLAYED) and not self._abandoned(primary, request):
+                    raise
                 self._failed(primary, error)
                 reason = _text(error)
         yield from self._go_on(page, request, said, reason)
@@ -183,6 +185,19 @@ class FailoverFamily:
                 yield text[out:]
                 out = len(text)
 
+    def _abandoned(self, primary: Family, request: ReadRequest) -> bool:
+        """Whether another reader's fault took `primary` away from a request that is still wanted:
+        what it says when it was closed tells nothing of the request."""
+        wanted = request.cancelled is None or not request.cancelled()
+        return wanted and self._primary is not primary and not self._ending.is_set()
+
+    def _require_answer(self, primary: Family, request: ReadRequest, result: Result) -> None:
+        """Refuses what is a fault of the engine: broken numbers, or an end by closing it."""
+        if result.finish_reason == "numeric_fault":
+            raise NumericFault(f"{result.engine} gave one constant token from the start")
+        if result.finish_reason == "cancelled" and self._abandoned(primary, request):
+            raise EngineClosed(f"{result.engine} was given up while it read this page")
+
     def _instead(self, result: Result, reason: str) -> Result:
         result = dataclasses.replace(result, fallback_reason=reason)
         return _with_notice(result, "fallback", f"read by {result.engine}: {reason}")
@@ -194,9 +209,11 @@ class FailoverFamily:
 
     def _failed(self, primary: Family, error: BaseException) -> None:
         log.warning("the primary failed, the fallback reads: %s", _text(error))
-        if isinstance(error, _OF_REQUEST):
+        if isinstance(error, CacheFull):  # the request's own fault: the next may well be fine
             return
         with self._lock:
+            if self._primary is not primary:  # given up already; the next one starts afresh
+                return
             self._faults += 1
             broken = isinstance(error, _BROKEN) or self._faults >= self._policy.failures
         if broken:
@@ -247,9 +264,8 @@ class FailoverFamily:
         return None
 
     def _canary_problem(self, fresh: Family) -> str | None:
-        if self._canary is None:
+        if (canary := self._canary) is None:
             return None
-        canary = self._canary
         wanted = canary.text
         if wanted is None:
             wanted = self._fallback.read(canary.page, canary.request).text
@@ -274,12 +290,6 @@ class FailoverFamily:
         with self._lock:
             self._state = state
             self._lock.notify_all()
-
-
-def _refuse_noise(result: Result) -> None:
-    """An answer of broken numbers is a fault of the engine, not an answer."""
-    if result.finish_reason == "numeric_fault":
-        raise NumericFault(f"{result.engine} gave one constant token from the start")
 
 
 def _with_notice(result: Result, code: str, text: str) -> Result:

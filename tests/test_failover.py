@@ -213,6 +213,75 @@ def test_many_threads_meet_one_fault_and_all_get_their_page() -> None:
     assert (dying.closed, fallback.pages, fallback.closed) == (1, 8, 1)
 
 
+class Shared(Reader):
+    """One page breaks the device; who reads another meanwhile is cut when the family is closed."""
+
+    def __init__(self, ending: Any) -> None:
+        super().__init__("npu")
+        self.ending = ending
+        self.reading, self.shut = threading.Event(), threading.Event()
+
+    def stream(self, page: Page, request: ReadRequest) -> Iterator[str | Result]:
+        if page is PAGE:
+            self.reading.wait(30)
+            raise LOST
+        self.reading.set()
+        yield "one"
+        self.shut.wait(30)
+        if isinstance(self.ending, Exception):
+            raise self.ending
+        yield Result(page.source, 0, 1, 8, 8, 0, request.task, self.model, self.engine,
+                     text="one", finish_reason=self.ending)  # fmt: skip
+
+    def close(self) -> None:
+        super().close()
+        self.shut.set()
+
+
+@pytest.mark.parametrize("way", ["read", "stream"])
+@pytest.mark.parametrize("ending", ["cancelled", UsageError("the model is closed"), LOST])
+def test_who_reads_while_the_primary_is_given_up_gets_the_whole_page(ending: Any, way: str) -> None:
+    shared = Shared(ending)
+    failover, _ = pair(shared)
+    other, results = Page(PAGE.pixels, "other"), []
+
+    def read() -> None:
+        if way == "read":
+            results.append(failover.read(other, REQUEST))
+        else:
+            *pieces, result = failover.stream(other, REQUEST)
+            assert "".join(pieces) == result.text  # type: ignore[arg-type, union-attr]
+            results.append(result)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert failover.read(PAGE, REQUEST).engine == "cpu"
+    thread.join(30)
+    failover.close()
+    assert [(r.engine, r.text, r.finish_reason) for r in results] == [("cpu", "one two", "stop")]
+    assert results[0].fallback_reason
+
+
+def test_a_page_that_was_cancelled_or_closed_on_purpose_is_not_read_again() -> None:
+    shared = Shared("cancelled")
+    failover, fallback = pair(shared)
+    results: list[Result] = []
+    other = Page(PAGE.pixels, "other")
+    thread = threading.Thread(target=lambda: results.append(failover.read(other, REQUEST)))
+    thread.start()
+    shared.reading.wait(30)
+    failover.close()
+    thread.join(30)
+    unwanted = ReadRequest("spotting", cancelled=lambda: True)
+    failover, fallback_of_second = pair(second := Shared("cancelled"))
+    second.reading.set()
+    second.shut.set()
+    results.append(failover.read(other, unwanted))
+    failover.close()
+    assert [r.finish_reason for r in results] == ["cancelled", "cancelled"]
+    assert fallback.pages == fallback_of_second.pages == 0
+
+
 CONFIG = """
 ocr_engine:
   primary: {engine: acl, model: bundle, device: 1}

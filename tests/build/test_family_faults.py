@@ -18,7 +18,7 @@ import pytest
 
 from ascend.failover import Canary, FailoverFamily, FailoverPolicy
 from host_pipeline.result import Result
-from tests.build.small_page import Borrowed, Small, answer
+from tests.build.small_page import Borrowed, Small, answer, at_once
 from tests.pyacl_emulator.faults import NAN_CALLS, TASK_CALLS
 
 Site = tuple[str, int]  # a function and which call of it
@@ -161,3 +161,17 @@ def test_a_call_that_never_comes_back_is_left_to_the_fallback(
     machine.release_hangs()  # the driver comes back after all: what was queued is released
     stuck.join(60)
     assert not stuck.is_alive()
+
+
+@pytest.mark.parametrize("family", ["small_ppocr", "small_hunyuan"])
+def test_eight_threads_get_right_answers_while_the_device_is_lost(
+    machine: Any, request: pytest.FixtureRequest, family: str
+) -> None:
+    small: Small = request.getfixturevalue(family)
+    wanted = {r.engine: answer(r) for r in (read(small), small.cpu.read(small.page, small.request))}
+    with closing(failover(small)) as both:
+        fault = machine.faults.inject("acl.mdl.execute_async", nth=6, kind="device_lost")
+        results = at_once(8, lambda _: both.read(small.page, small.request))
+        assert fault.hits == 1
+        assert [answer(result) for result in results] == [wanted[r.engine] for r in results]
+        assert any(result.fallback_reason for result in results)
