@@ -40,7 +40,7 @@ class Chunk:
 
     def one_hot(self, q: int) -> np.ndarray:
         """(B, R, q): a one at each wanted row."""
-        return (self.select[:, :, None] == np.arange(q)).astype(np.float32)
+        return np.asarray(self.select[:, :, None] == np.arange(q), np.float32)
 
 
 def causal_mask(q: int) -> np.ndarray:

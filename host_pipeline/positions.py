@@ -10,6 +10,7 @@ forces a recompile. Axes: T tokens, D head size, E vision hidden; the four posit
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isqrt
 from typing import Literal
 
 import numpy as np
@@ -88,7 +89,7 @@ def inv_freq(theta: float, alpha: float, head_dim: int) -> np.ndarray:
     """The rotary frequencies, (head_dim/2,) float32: a fixed NTK stretch of the base by alpha."""
     base = theta * alpha ** (head_dim / (head_dim - 2))
     exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
-    return (1.0 / base**exponents).astype(np.float32)
+    return np.asarray(1.0 / base**exponents, np.float32)
 
 
 def rotary(
@@ -125,7 +126,7 @@ def rotary(
 
 
 def _table_edge(table: np.ndarray) -> int:
-    edge = round((len(table) - 1) ** 0.5)
+    edge = isqrt(max(len(table) - 1, 0))
     if edge * edge + 1 != len(table):
         raise ValueError(f"a position table has edge² + 1 rows, this one has {len(table)}")
     return edge
@@ -143,4 +144,5 @@ def _neighbours(n: int, edge: int, mode: TableMode) -> tuple[np.ndarray, np.ndar
 
 
 def _mix(low: np.ndarray, high: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    return low * (1 - weight) + high * weight
+    mixed: np.ndarray = low * (1 - weight) + high * weight
+    return mixed
