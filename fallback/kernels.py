@@ -3,7 +3,7 @@
     fp32   exact; 4 bytes a weight
     bf16   the checkpoint's own bytes, not copied; products in bf16 where the processor has them
     int8   8-bit weights per output channel, 8-bit activations per row
-    int4   int8, and 4-bit weights in blocks for one-row steps (ONNX Runtime's MatMulNBits)
+    int4   int8, and 4-bit weights in blocks for steps of one token (`fallback.decode_step`)
 
 Every map takes and gives float32 activations. Which kernel is fast depends on the processor's
 instructions; what was measured stands at each class.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from torch.nn import functional as F
 
 from fallback.errors import EngineUnavailableError
 from fallback.hunyuanocr import MakeLinear, dense_linear
-from fallback.nbits import NBitsMatrix
+from fallback.nbits import rows_at_once
 
 PRECISIONS = ("fp32", "bf16", "int8", "int4")
 
@@ -33,6 +34,8 @@ _ROWS_ONE_BY_ONE = 4
 # Of an 8-bit product: no batch of a service has more sequences, and most prompts have more rows.
 _BATCH_ROWS = 64
 _LEAST_STEP = np.float32(6.1e-5)  # SMALL_SCALE_THRESHOLD of PyTorch's quantiser
+
+_QUIET = Lock()  # warnings' filters belong to the process, and models are built by several threads
 
 
 class Bf16Linear(nn.Module):
@@ -77,17 +80,19 @@ class Int8Linear(nn.Module):
 
     def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> None:
         super().__init__()
-        wide = torch.cat([w.float() for w in weights])
-        self.scale = (torch.maximum(wide.amax(1), -wide.amin(1)) / 127).clamp_min(1e-12)
-        codes = wide.div_(self.scale[:, None]).round_().to(torch.int8)
-        one, zero = torch.ones(len(wide), dtype=torch.double), torch.zeros(len(wide)).long()
-        with warnings.catch_warnings():  # deprecated with no successor in 2.13, which is pinned
+        codes, self.scale = _codes(weights)
+        one, zero = torch.ones(len(codes), dtype=torch.double), torch.zeros(len(codes)).long()
+        with (
+            _QUIET,
+            warnings.catch_warnings(),
+        ):  # deprecated with no successor in 2.13, which is pinned
             warnings.filterwarnings("ignore", message=r".*quantized tensor")
             held = torch._make_per_channel_quantized_tensor(codes, one, zero, 0)
-            self.packed = torch.ops.quantized.linear_prepack(held, None)
+        # FBGEMM packs on one thread, 11 ns a weight: most of the time that opening a model takes.
+        self.packed = torch.ops.quantized.linear_prepack(held, None)
         self.sums = codes.sum(1, dtype=torch.int32).float()
         self.bias = _joined(biases)
-        self.width = len(wide)
+        self.width = len(codes)
         # Without VNNI two 8-bit products meet in 16 bits: activations then keep 7 bits.
         self.seven_bits = not torch.cpu._is_vnni_supported()
 
@@ -142,23 +147,19 @@ def _row_codes(rows: Tensor, levels: int) -> tuple[np.ndarray, np.ndarray]:
         return np.maximum(step.astype(np.float32), _LEAST_STEP), zero
 
 
-class Int4Linear(nn.Module):
-    """4-bit weights for one row, 8-bit ones for many: one row is bound by memory, many are not."""
-
-    def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor], threads: int) -> None:
-        super().__init__()
-        self.many = Int8Linear(weights, biases)
-        self.one = NBitsMatrix(torch.cat([w.float() for w in weights]).numpy(), threads)
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.numel() != x.shape[-1]:
-            return self.many(x)
-        y = torch.from_numpy(self.one(np.ascontiguousarray(x.reshape(1, -1).numpy())))
-        # A sum, so a copy: the matrix writes every result into one buffer, and logits outlive the
-        # next step. Its term is 0, or NaN where x holds one, which 8-bit codes would hide.
-        y = y + x.sum() * 0
-        y = y if self.many.bias is None else y + self.many.bias
-        return y.reshape(x.shape[:-1] + y.shape[-1:])
+def _codes(weights: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """All rows in 8 bits (N, K) and their scales (N,)."""
+    rows, width = sum(len(w) for w in weights), weights[0].shape[1]
+    codes, scales = torch.empty(rows, width, dtype=torch.int8), torch.empty(rows)
+    start = 0
+    for weight in weights:
+        for part in torch.split(weight, rows_at_once(width)):
+            wide, stop = part.float(), start + len(part)
+            scale = torch.maximum(wide.amax(1), -wide.amin(1)).div_(127).clamp_min_(1e-12)
+            codes[start:stop] = (wide / scale[:, None]).round_()
+            scales[start:stop] = scale
+            start = stop
+    return codes, scales
 
 
 def _joined(biases: Sequence[Tensor]) -> Tensor | None:
@@ -201,24 +202,17 @@ def invariant_rows(precision: str) -> int:
     return _BATCH_ROWS if precision == "int8" else 0
 
 
-def linear_for(precision: str, threads: int) -> tuple[MakeLinear, MakeLinear]:
-    """(vision, text): how each graph's linear maps are made.
+def linear_for(precision: str) -> MakeLinear:
+    """How the linear maps of both graphs are made.
 
-    Raises EngineUnavailableError for a precision that does not exist or lacks a library.
+    Raises EngineUnavailableError for a precision that does not exist.
     """
-
-    def bf16(weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:
-        return Bf16Linear(weights, biases, native)
-
-    def int4(weights: Sequence[Tensor], biases: Sequence[Tensor]) -> nn.Module:
-        return Int4Linear(weights, biases, threads)
-
     native = has_bf16_instructions()
-    made: dict[str, tuple[MakeLinear, MakeLinear]] = {
-        "fp32": (dense_linear, dense_linear),
-        "bf16": (bf16, bf16),
-        "int8": (Int8Linear, Int8Linear),
-        "int4": (Int8Linear, int4),
+    made: dict[str, MakeLinear] = {
+        "fp32": dense_linear,
+        "bf16": lambda weights, biases: Bf16Linear(weights, biases, native),
+        "int8": Int8Linear,
+        "int4": Int8Linear,
     }
     if precision not in made:
         raise EngineUnavailableError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from fallback.checkpoint import Checkpoint
 from fallback.chunk import MASKED, Chunk, causal_mask, plan_chunk
+from fallback.decode_step import DecodeStep
 from fallback.dims import TextDims
 from fallback.errors import EngineUnavailableError, GraphInputError
 from fallback.host_array import HostArray
@@ -86,8 +88,9 @@ class TorchEngine:
         text: TextDims,
         settings: Mapping[str, Any] = MappingProxyType({}),
         threads: int | None = None,
+        step: DecodeStep | None = None,
     ) -> None:
-        self._vision, self._llm, self._text = vision, llm, text
+        self._vision, self._llm, self._text, self._step = vision, llm, text, step
         self._causal = torch.zeros(1, 1, 1)
         threads = threads or available_cpus()
         torch.set_num_threads(threads)
@@ -110,12 +113,22 @@ class TorchEngine:
         checkpoint = model if isinstance(model, Checkpoint) else Checkpoint(model)
         chosen = default_precision() if precision == "auto" else precision
         threads = threads or available_cpus()
-        vision_linear, text_linear = linear_for(chosen, threads)
+        linear, dims = linear_for(chosen), checkpoint.dims
         # bf16 weights stay in the mapping; the others are copies, and the mapping is let go of.
         source = checkpoint.tensor if chosen == "bf16" else checkpoint.read_once
-        vision = Vision(source, checkpoint.dims, vision_linear).eval()
-        llm = Llm(source, checkpoint.dims, text_linear).eval()
-        engine = cls(vision, llm, checkpoint.dims.text, {"precision": chosen}, threads)
+        torch.set_num_threads(1)  # packing is serial: the parts are built side by side instead
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                llm = pool.submit(Llm, source, dims, linear)
+                vision = pool.submit(Vision, source, dims, linear)
+                step = None
+                if chosen == "int4":
+                    step = pool.submit(DecodeStep, source, dims.text, 4, threads)
+        finally:
+            torch.set_num_threads(threads)
+        parts = vision.result().eval(), llm.result().eval(), dims.text
+        by_one = step.result() if step else None
+        engine = cls(*parts, {"precision": chosen}, threads, by_one)
         log.info("torch: opened %s, %s", checkpoint.folder, dict(engine.settings))
         return engine
 
@@ -199,6 +212,8 @@ class TorchEngine:
             cache.lengths, cache.capacity, first_slot, counts, tuple(rows.shape), select
         )
         q, b = chunk.q, len(chunk.counts)
+        if self._step is not None and b == q == 1 and len(select[0]) < 2:
+            return self._extend_by_one(self._step, cache, chunk, rows, cos, sin)
         slots = slice(first_slot, first_slot + b)
         seen = _in_blocks(chunk.rows)
         logits, new_keys, new_values = self._llm(
@@ -216,9 +231,25 @@ class TorchEngine:
         cache.lengths[slots] += chunk.counts.astype(np.int32)
         return logits.numpy()
 
+    def _extend_by_one(
+        self,
+        step: DecodeStep,
+        cache: TorchKVCache,
+        chunk: Chunk,
+        rows: Tensor,
+        cos: np.ndarray,
+        sin: np.ndarray,
+    ) -> np.ndarray:
+        slot, length = chunk.first, int(chunk.lengths[0])
+        turn = _tensor(cos, "cos")[0, 0], _tensor(sin, "sin")[0, 0]
+        logits = step(rows[0, 0], *turn, cache.keys[:, slot], cache.values[:, slot], length)
+        cache.lengths[slot] += 1
+        return logits[None, : chunk.select.size].numpy()
+
     def close(self) -> None:
         """Lets go of the weights; idempotent."""
         self._vision = self._llm = _closed
+        self._step = None
 
     def _past_mask(self, cache: TorchKVCache, chunk: Chunk, rows: int) -> Tensor:
         if len(chunk.lengths) == 1:

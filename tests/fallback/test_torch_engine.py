@@ -182,7 +182,7 @@ def test_one_loud_token_does_not_silence_the_others() -> None:
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("count", [1, 3])
 def test_broken_numbers_stay_visible(precision: str, count: int) -> None:
-    _, make = linear_for(precision, threads=1)
+    make = linear_for(precision)
     x = torch.ones(count, 128)
     x[0, 0] = torch.nan
     assert make([torch.ones(8, 128)], [])(x)[0].isnan().any()
