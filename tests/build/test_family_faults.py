@@ -8,6 +8,7 @@ page, close.
 
 from __future__ import annotations
 
+import random
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -120,6 +121,27 @@ def test_every_fault_of_a_page_ends_well(
         assert "acl" not in endings  # what a task did wrong is never an answer
     else:
         assert len(endings) == 2 or kind == "oom"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_several_faults_in_one_page_end_well(machine: Any, small_hunyuan: Small) -> None:
+    """The second often strikes while the first is being cleared away."""
+    small, drawn = small_hunyuan, random.Random(5)
+    every = list(sites(small, machine))
+    wanted = {r.engine: answer(r) for r in (read(small), small.cpu.read(small.page, small.request))}
+    kinds = [kind for kind in KINDS if kind not in ("delay", "late")]
+    for _ in range(100):
+        machine.reset(time_scale=0.0)
+        planted = []
+        for kind in drawn.choices(kinds, k=drawn.choice((2, 3))):
+            able = KINDS[kind]
+            name, nth = drawn.choice([site for site in every if able is None or site[0] in able])
+            planted.append(machine.faults.inject(name, nth=nth, kind=kind))
+        result = read(small)
+        assert answer(result) == wanted[result.engine], planted
+        left = (machine.live_handles, machine.live_bytes, machine.violations, machine.leaks)
+        assert left == (0, 0, [], []), planted
 
 
 @pytest.mark.parametrize("family", ["small_ppocr", "small_hunyuan"])
