@@ -2,11 +2,14 @@
 
     python scripts/bench.py cpu                       # random weights of the full shape
     python scripts/bench.py cpu --profiles int8 int4 --baselines float32
+    python scripts/bench.py cpu --stages decode       # a minute: on a past of random rows
 
 All candidates stay open in processes of their own and take turns, measurement by measurement, so a
 busy machine slows them alike: trust the ratios. Wall seconds are printed, processor seconds beside
 them. The page is 480×640 (1200 patches, prompt of 335 tokens) and 200 answer tokens; "page" is
-vision + prefill + 200 × the median decoding step.
+vision + prefill + 200 × the median decoding step. "Open" is imports and weights, "first token" that
+and the first vision and prefill. What takes a candidate longer than a minute (transformers in bf16
+without bf16 instructions: ten for one page's vision) is its first call alone; the table says so.
 
 llama.cpp: build it natively and convert the same checkpoint, then name the three files:
 
@@ -21,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import statistics
 import subprocess
@@ -35,6 +39,7 @@ import numpy as np
 
 ANSWER = 200  # tokens of the page that the issue names
 STAGES = ("vision", "prefill", "decode")
+LONG_S = 60.0  # what takes longer is measured once
 
 
 @dataclass
@@ -47,7 +52,8 @@ class Candidate:
     open_s: float
     times: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     peak_bytes: int = 0
-    first_token_s: float = 0.0
+    first_token_s: float = math.nan
+    once: list[str] = field(default_factory=list)  # stages that took too long to repeat
 
     def ask(self, order: str) -> Any:
         assert self.process.stdin and self.process.stdout
@@ -59,7 +65,9 @@ class Candidate:
         return json.loads(answer)
 
     def median(self, stage: str, clock: str = "wall") -> float:
-        return statistics.median(t[clock] for t in self.times[stage])
+        """NaN for a stage that was left out."""
+        measured = self.times.get(stage)
+        return statistics.median(t[clock] for t in measured) if measured else math.nan
 
     @property
     def page(self) -> float:
@@ -83,20 +91,36 @@ def start(kind: str, precision: str, folder: Path, threads: int) -> Candidate:
     return Candidate(name, kind == "ours", process, json.loads(ready)["open"])
 
 
-def take_turns(candidates: Sequence[Candidate], rounds: int, steps: int) -> None:
+def take_turns(
+    candidates: Sequence[Candidate], rounds: int, steps: int, stages: Sequence[str] = STAGES
+) -> None:
     """Every round measures every stage on every candidate, one after the other."""
     for candidate in candidates:  # the first call of anything also allocates
-        first = {stage: candidate.ask(stage)[0]["wall"] for stage in STAGES}
-        candidate.first_token_s = candidate.open_s + first["vision"] + first["prefill"]
+        first = {stage: _first(candidate, stage) for stage in stages if stage != "decode"}
+        if len(first) == 2:
+            candidate.first_token_s = candidate.open_s + sum(first.values())
+        if "decode" in stages:
+            if "prefill" not in stages:
+                candidate.ask("past")
+            _first(candidate, "decode")
     for _ in range(rounds):
-        for stage in STAGES:
-            for candidate in candidates:
+        for stage in stages:
+            for candidate in (c for c in candidates if stage not in c.once):
                 count = steps if stage == "decode" else 1
                 candidate.times.setdefault(stage, []).extend(candidate.ask(f"{stage} {count}"))
     for candidate in candidates:
-        if candidate.ours:
+        if candidate.ours and "decode" in stages:
             candidate.times["decode_4"] = candidate.ask(f"decode_4 {steps}")
         candidate.peak_bytes = candidate.ask("memory")
+
+
+def _first(candidate: Candidate, stage: str) -> float:
+    """Wall seconds of the first call; a long one stands for all."""
+    [first] = candidate.ask(stage)
+    if first["wall"] > LONG_S:
+        candidate.once.append(stage)
+        candidate.times[stage] = [first]
+    return float(first["wall"])
 
 
 def accuracy(folder: Path, profiles: Sequence[str], threads: int) -> dict[str, dict[str, float]]:
@@ -145,10 +169,11 @@ def _milliseconds(pattern: str, text: str, last: bool = False) -> float:
 
 
 def table(candidates: Sequence[Candidate], llama: dict[str, float] | None) -> str:
-    base = next((c for c in candidates if c.name.startswith("transformers")), None)
+    bases = [c for c in candidates if c.name.startswith("transformers")]
     head = "| | open, first token s | vision s (cpu) | prefill s (cpu) | ms a token (cpu) |"
     head += " tokens/s of 4 | page s | peak GB |"
-    lines = [head + (f" vision, decode, page: times {base.name} |" if base else ""), ""]
+    ratios = "".join(f" vision, prefill, decode, page: times {base.name} |" for base in bases)
+    lines = [head + ratios, ""]
     lines[1] = "|---" * (lines[0].count("|") - 1) + "|"
     for c in candidates:
         cells = [c.name, f"{c.open_s:.1f}, {c.first_token_s:.1f}"]
@@ -157,16 +182,20 @@ def table(candidates: Sequence[Candidate], llama: dict[str, float] | None) -> st
             cells.append(f"{wall:.2f} ({cpu:.2f})" if scale == 1 else f"{wall:.1f} ({cpu:.1f})")
         four = f"{4 / c.median('decode_4'):.1f}" if "decode_4" in c.times else ""
         cells += [four, f"{c.page:.1f}", f"{c.peak_bytes / 1e9:.2f}"]
-        if base:
-            ratios = [base.median(s) / c.median(s) for s in ("vision", "decode")]
-            cells.append(", ".join(f"{r:.2f}" for r in (*ratios, base.page / c.page)))
-        lines.append("| " + " | ".join(cells) + " |")
+        for base in bases:
+            faster = [base.median(s) / c.median(s) for s in STAGES]
+            cells.append(", ".join(f"{r:.2f}" for r in (*faster, base.page / c.page)))
+        lines.append("| " + " | ".join(cells).replace("nan", "–") + " |")
     if llama:
         page = llama["vision"] + llama["prefill"] + ANSWER * llama["decode"]
         cells = [f"{llama[s]:.2f}" for s in ("vision", "prefill")]
         lines.append(
             f"| llama.cpp | | {' | '.join(cells)} | {llama['decode'] * 1000:.1f} | | {page:.1f} | |"
         )
+    for c in candidates:
+        if c.once:
+            walls = ", ".join(f"{stage} {c.median(stage):.0f} s" for stage in c.once)
+            lines.append(f"\n{c.name}: one call each, the first: {walls}")
     return "\n".join(lines)
 
 
@@ -175,9 +204,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--checkpoint", type=Path, help="default: random weights, full shape")
     parser.add_argument("--shape", choices=("full", "slice", "tiny"), default="full")
     parser.add_argument("--profiles", nargs="+", default=["int8", "int4", "bf16", "fp32"])
-    parser.add_argument("--baselines", nargs="*", default=["bfloat16"], metavar="DTYPE")
+    parser.add_argument("--baselines", nargs="*", default=["bfloat16", "float32"], metavar="DTYPE")
     parser.add_argument("--llama", nargs=3, type=Path, metavar=("CLI", "GGUF", "MMPROJ"))
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8, help="decoding steps a round")
     parser.add_argument("--accuracy", action="store_true", help="also each profile against fp32")
@@ -200,7 +230,7 @@ def main(argv: Sequence[str]) -> int:
         try:
             for kind, names in (("transformers", args.baselines), ("ours", args.profiles)):
                 candidates += [start(kind, name, folder, threads) for name in names]
-            take_turns(candidates, args.rounds, args.steps)
+            take_turns(candidates, args.rounds, args.steps, args.stages)
         finally:
             for candidate in candidates:
                 with candidate.process as process:  # closes its pipes and waits for it

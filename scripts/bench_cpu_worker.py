@@ -3,8 +3,8 @@
     python -m scripts.bench_cpu_worker ours int8 FOLDER THREADS
     python -m scripts.bench_cpu_worker transformers bfloat16 FOLDER THREADS
 
-Each line of stdin is a measurement (vision, prefill, decode N, memory); each answer is one JSON
-line of seconds. Being resident, engines can be measured in turns, so that a busy machine slows
+Each line of stdin is a measurement (vision, prefill, past, decode N, memory); each answer is one
+JSON line of seconds. Being resident, engines can be measured in turns, so that a busy machine slows
 all alike.
 """
 
@@ -30,6 +30,9 @@ class Candidate(Protocol):
 
     def prefill(self) -> None:
         """A prompt into an empty cache; decoding goes on from it."""
+
+    def past(self) -> None:
+        """Random rows in place of a prompt's: steps on them cost what others do."""
 
     def decode(self) -> None: ...
 
@@ -68,6 +71,11 @@ class Ours:
         self._cache.truncate(0, 0)
         last = [[self.length - 1]]
         self._engine.extend(self._cache, 0, [self.length], *self._prompt, last)
+
+    def past(self) -> None:
+        self._cache.lengths[0] = self.length
+        for side in (self._cache.keys, self._cache.values):
+            side[:, 0, : self.length].normal_()
 
     def decode(self) -> None:
         step = (part[:, -1:] for part in self._prompt)
@@ -117,6 +125,16 @@ class Transformers:
                 logits_to_keep=1,
             )
         self._past = out.past_key_values
+
+    def past(self) -> None:
+        from transformers import DynamicCache
+
+        text = self._model.config.text_config
+        shape = 1, text.num_key_value_heads, self._embeds.shape[1], text.head_dim
+        self._past = DynamicCache(config=text)
+        for layer in range(text.num_hidden_layers):
+            rows = (self._torch.randn(shape).to(self._model.dtype) for _ in range(2))
+            self._past.update(*rows, layer)
 
     def decode(self) -> None:
         with self._torch.inference_mode():

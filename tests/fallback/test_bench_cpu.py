@@ -37,8 +37,22 @@ def test_the_table_shows_ratios_against_transformers() -> None:
     assert rows[0].count("|") == rows[1].count("|") == rows[3].count("|")
     assert rows[3] == (
         "| int8 | 1.0, 6.5 | 4.00 (8.00) | 1.00 (2.00) | 25.0 (50.0) | 80.0 | 10.0 | 3.00 |"
-        " 2.00, 4.00, 3.00 |"
+        " 2.00, 2.00, 4.00, 3.00 |"
     )
+
+
+def test_a_stage_that_was_left_out_is_a_dash_and_a_long_one_is_named() -> None:
+    base = candidate("transformers float32", 70.0, 2.0, 0.1)
+    ours = candidate("int8", 4.0, 1.0, 0.025)
+    base.once.append("vision")
+    for one in (base, ours):
+        del one.times["prefill"]
+    rows = table([base, ours], None).splitlines()
+    assert rows[3] == (
+        "| int8 | 1.0, 6.5 | 4.00 (8.00) | – (–) | 25.0 (50.0) | 80.0 | – | 3.00 |"
+        " 17.50, –, 4.00, – |"
+    )
+    assert rows[-1] == "transformers float32: one call each, the first: vision 70 s"
 
 
 def test_llama_cpp_is_read_from_its_own_report(tmp_path: Path) -> None:
@@ -61,3 +75,12 @@ def test_a_whole_run_on_the_tiny_shape(capsys: pytest.CaptureFixture[str]) -> No
     assert "| transformers bfloat16 |" in printed
     assert "| int8 |" in printed
     assert "int8: rows 0.0" in printed
+
+
+@pytest.mark.slow
+def test_decoding_is_measured_without_a_prompt(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--shape", "tiny", "--profiles", "int4", "--rounds", "1", "--steps", "2"]
+    assert bench_cpu.main([*options, "--threads", "1", "--stages", "decode"]) == 0
+    [row] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| int4")]
+    assert "| – (–) | – (–) |" in row
+    assert float(row.split("|")[5].split("(")[0]) > 0
