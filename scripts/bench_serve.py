@@ -6,7 +6,8 @@
 
 Both servers run all the time and take turns, level by level, on the same picture and threads; the
 plain one is RapidOCR behind Python's own http.server with one lock. Latency is the client's, from
-the first byte sent to the last one received. Answers 429 are counted apart and not timed.
+the first byte sent to the last one received. Answers 429 are counted apart and not timed. Beside
+each level of ours /livez and /readyz are asked in turn, twenty times a second.
 Use a real page: RapidOCR enlarges small pictures until their short side has 736 pixels, whatever
 that makes of the other one, and a strip of one line then costs it many times what a page does.
 """
@@ -36,6 +37,7 @@ ROOT = Path(__file__).parent.parent
 SAMPLE = Path(__file__).with_name("sample_page.png")
 ANSWER = 64  # tokens of a batching measurement, all of them made: random weights stop nowhere
 READY_S = 600.0
+PROBE_S = 0.05
 
 
 @dataclass
@@ -46,6 +48,7 @@ class Load:
     seconds: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
     tokens: int = 0
+    probes: list[float] = field(default_factory=list)
 
     @property
     def rate(self) -> float:
@@ -58,9 +61,13 @@ class Load:
         return sum(n for status, n in self.statuses.items() if status not in (200, 429))
 
     def percentile(self, percent: int) -> float:
-        if len(self.seconds) < 2:
-            return self.seconds[0] if self.seconds else float("nan")
-        return statistics.quantiles(self.seconds, n=100, method="inclusive")[percent - 1]
+        return percentile(self.seconds, percent)
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    if len(values) < 2:
+        return values[0] if values else float("nan")
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
 def main(argv: list[str]) -> int:
@@ -96,7 +103,7 @@ def embedded(clients: Sequence[int], requests: int, threads: int, picture: bytes
         for count in clients:
             total = max(requests, count)
             done = {
-                "ours": asyncio.run(load(ours, picture, count, total)),
+                "ours": asyncio.run(load(ours, picture, count, total, probed=True)),
                 "plain": asyncio.run(load(theirs, picture, count, total)),
             }
             for name, one in done.items():
@@ -106,7 +113,9 @@ def embedded(clients: Sequence[int], requests: int, threads: int, picture: bytes
                 )
                 errors += one.errors
             ratio = done["ours"].rate / done["plain"].rate
-            print(f"{count:7}  ours / plain: {ratio:.2f} pages/s", flush=True)
+            p50, p99 = (1000 * percentile(done["ours"].probes, p) for p in (50, 99))
+            print(f"{count:7}  ours / plain: {ratio:.2f} pages/s")
+            print(f"{count:7}  probes: p50 {p50:.1f} ms, p99 {p99:.1f} ms", flush=True)
     return 1 if errors else 0
 
 
@@ -140,9 +149,16 @@ def batching(shape: str, slots: Sequence[int], threads: int) -> int:
 
 
 async def load(
-    url: str, picture: bytes, clients: int, total: int, query: dict[str, str] | None = None
+    url: str,
+    picture: bytes,
+    clients: int,
+    total: int,
+    query: dict[str, str] | None = None,
+    *,
+    probed: bool = False,
 ) -> Load:
-    """`total` requests by `clients` clients, each sending its next one when it has its answer."""
+    """`total` requests by `clients` clients, each sending its next one when it has its answer;
+    `probed`: with the probes timed beside them."""
     done, left = Load(), iter(range(total))
     limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
     async with httpx.AsyncClient(limits=limits, timeout=900, trust_env=False) as http:
@@ -162,9 +178,24 @@ async def load(
                     done.tokens += usage.get("completion_tokens", 0)
 
         begun = time.perf_counter()
+        prober = asyncio.ensure_future(probe(url, done.probes)) if probed else None
         await asyncio.gather(*(client() for _ in range(clients)))
         done.wall_s = time.perf_counter() - begun
+        if prober is not None:
+            prober.cancel()
+            await asyncio.gather(prober, return_exceptions=True)
     return done
+
+
+async def probe(url: str, seconds: list[float]) -> None:
+    """Ask both probes until cancelled, on a connection of their own, as an orchestrator does."""
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as http:
+        while True:
+            for path in ("/livez", "/readyz"):
+                begun = time.perf_counter()
+                (await http.get(url + path)).raise_for_status()
+                seconds.append(time.perf_counter() - begun)
+                await asyncio.sleep(PROBE_S)
 
 
 @contextmanager

@@ -156,8 +156,8 @@ def test_bad_inputs_get_documented_answers(ppocr: Running, call: dict[str, Any])
 def test_ten_thousand_bad_inputs_leave_no_memory_behind() -> None:
     command = Command()
     try:
-        for seed in SEEDS * 8:  # the engine keeps the room of the largest page: the PDF's
-            command.http.post("/v1/ocr", content=seed)
+        for _ in range(8):  # an engine keeps the room of its largest page: this PDF's
+            assert command.http.post("/v1/ocr", content=SEEDS[2][:66]).status_code == 200
         _flood(command, 1000)
         before = _sizes(command)
         _flood(command, 10_000)
