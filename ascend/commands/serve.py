@@ -11,7 +11,7 @@ from ascend.opening import ENGINES
 
 _OPTIONS = (
     "model engine host port ui_port slots threads device precision api_keys max_queue deadline_s "
-    "shutdown_grace_s canaries watch_s"
+    "shutdown_grace_s canaries watch_s jobs_dir"
 ).split()
 
 
@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     limits.add_argument("--deadline-s", type=float, help="longest time of one request")
     limits.add_argument("--shutdown-grace-s", type=float, help="for what runs at the end")
     limits.add_argument("--canaries", metavar="DIR", help="pages that a new model must read alike")
+    limits.add_argument("--jobs-dir", metavar="DIR", help="where jobs outlive the service")
     limits.add_argument("--watch-s", type=float, help="look for changed model files so often")
 
 

@@ -44,7 +44,8 @@ class ServeConfig:
     files are looked at for a change (0: never). api_keys: file; else the variable HYOCR_API_KEYS,
     and HYOCR_ADMIN_KEY for /admin. fetch_urls: whether pictures of chat messages may be http(s)
     addresses, and fetch_hosts which (none: any public). cors_origins: web pages that may call.
-    job_*: limits of the long-running jobs. otel_endpoint: OTLP collector."""
+    job_*: limits of the long-running jobs, and jobs_dir: where they outlive the service (one each;
+    none: they end with it). otel_endpoint: OTLP collector."""
 
     model: str = EMBEDDED
     engine: str = "auto"
@@ -80,6 +81,7 @@ class ServeConfig:
     job_max_count: int = 64
     job_max_body_bytes: int = 1 << 30
     job_keep_s: float = 3600.0
+    jobs_dir: str | None = None
     otel_endpoint: str | None = None
 
     def __post_init__(self) -> None:
@@ -127,7 +129,7 @@ def _section(file: Path) -> dict[str, Any]:
         if name not in hints:
             raise UsageError(f"{file}: serve: unknown key {name!r}; {', '.join(hints)}")
         section[name] = _typed(file, name, value, hints[name])
-    for name in ("canaries", "api_keys"):  # as in the file: relative to it
+    for name in ("canaries", "api_keys", "jobs_dir"):  # as in the file: relative to it
         if section.get(name):
             section[name] = os.fspath(file.parent / section[name])
     return section

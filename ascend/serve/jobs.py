@@ -1,7 +1,8 @@
 """Long documents: sent once, read page by page beside the other requests, fetched when done.
 
-The file and the pages read so far lie in a folder of the service's own; it goes when the service
-ends. A page whose worker died is read again, so a job of a thousand pages survives any one of them.
+The file and the pages read so far lie in a folder of the job's own. Those folders go when the
+service ends; with `jobs_dir` they stay, and the next service goes on where this one was ended. A
+page whose worker died is read again, so a job of a thousand pages survives any one of them.
 """
 
 from __future__ import annotations
@@ -15,9 +16,7 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
 
 from fastapi import APIRouter, Request, Response
 
@@ -33,76 +32,52 @@ from ascend.serve.errors import (
     error_body,
     info_of,
 )
+from ascend.serve.job_files import Job, load_jobs, save_job
 from ascend.serve.limits import json_bytes
 from ascend.serve.messages import Ask, Began, PageRead
 from ascend.serve.openapi import OCR_BODY
 from ascend.serve.service import Service
 from ascend.serve.wire import Call, read_call
-
-Status = Literal["waiting", "running", "done", "failed", "cancelled"]
+from host_pipeline.limits import PageLimits
 
 _AHEAD = 4  # pages of a job that are asked for at once, so that an engine with slots fills them
 _TRIES = 5
 _SWEEP_S = 5.0
 
 
-@dataclass(eq=False, slots=True)
-class Job:
-    """One document and how far it is. `folder` holds `source` and `pages.jsonl`."""
-
-    number: str
-    client: str
-    folder: Path
-    ask: Ask
-    created: float = field(default_factory=time.time)
-    status: Status = "waiting"
-    page_count: int | None = None
-    done: int = 0
-    failed: int = 0
-    error: dict[str, Any] | None = None
-    ended: float | None = None
-    task: asyncio.Task[None] | None = None
-
-    @property
-    def pages(self) -> Path:
-        return self.folder / "pages.jsonl"
-
-    def to_dict(self) -> dict[str, Any]:
-        """What a client may know."""
-        return {
-            "id": self.number,
-            "status": self.status,
-            "task": self.ask.task,
-            "source": self.ask.label,
-            "created": round(self.created, 3),
-            "page_count": self.page_count,
-            "pages_done": self.done,
-            "pages_failed": self.failed,
-            "error": self.error,
-        }
-
-
 class JobStore:
-    """All jobs of one service. `start` before use; `close` ends and removes them."""
+    """All jobs of one service. `start` before use; `close` ends them, and removes them unless they
+    have a folder to stay in."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
         self._jobs: dict[str, Job] = {}
         self._folder: Path | None = None
         self._sweeper: asyncio.Task[None] | None = None
+        self._closing = False
 
     def start(self) -> None:
-        """Make the folder of the jobs and begin to sweep expired ones."""
-        self._folder = Path(tempfile.mkdtemp(prefix="hyocr-jobs-"))
+        """Make the folder of the jobs, or go on with those that are in it; sweep expired ones."""
+        kept = self.service.config.jobs_dir
+        if kept is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="hyocr-jobs-"))
+        else:
+            self._folder = Path(kept)
+            self._folder.mkdir(0o700, parents=True, exist_ok=True)
+            for job in load_jobs(self._folder, self._limits()):
+                self._jobs[job.number] = job
+                if job.ended is None:
+                    job.task = asyncio.ensure_future(self._run(job))
         self._sweeper = asyncio.ensure_future(self._sweep())
 
     async def close(self) -> None:
         """Ends every job; idempotent."""
+        self._closing = True
         tasks = [self._sweeper, *(job.task for job in self._jobs.values())]
         for task in filter(None, tasks):
             task.cancel()
         await asyncio.gather(*filter(None, tasks), return_exceptions=True)
-        if self._folder is not None:
+        if self._folder is not None and self.service.config.jobs_dir is None:
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
     async def create(self, request: Request) -> Job:
@@ -118,6 +93,7 @@ class JobStore:
         try:
             call = await read_call(request, self.service, folder / "source")
             job = await self._made(number, folder, call, request.state.client)
+            save_job(job)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -146,16 +122,18 @@ class JobStore:
         source = folder / "source"
         if isinstance(call.ask.source, bytes):  # it came as JSON
             await asyncio.to_thread(source.write_bytes, call.ask.source)
-        limits = self.service.config.page_limits(self.service.config.job_max_body_bytes)
         ask = dataclasses.replace(
             call.ask,
             source=str(source),
-            limits=limits,
+            limits=self._limits(),
             max_pages=None,
             deadline=None,
             client=f"job {number}",
         )
         return Job(number, client, folder, ask)
+
+    def _limits(self) -> PageLimits:
+        return self.service.config.page_limits(self.service.config.job_max_body_bytes)
 
     # -- one job
 
@@ -170,16 +148,21 @@ class JobStore:
         except Exception as error:  # it is told to whoever asks for the job
             job.status, job.error = "failed", error_body(error, "")["error"]
         finally:
-            job.ended = time.monotonic()
+            if not self._closing:  # else it goes on in the next service, if it has a folder
+                job.ended = time.time()
+                with contextlib.suppress(FileNotFoundError):  # the job is being removed
+                    save_job(job)
 
     async def _read_pages(self, job: Job) -> None:
-        """Read and write the pages in order, a few of them at a time."""
-        wanted = list(job.ask.pages) if job.ask.pages is not None else None
-        first = wanted[0] if wanted else 0
-        self._keep(job, await self._read_page(job, first))
-        rest = wanted[1:] if wanted is not None else range(1, job.page_count or 1)
+        """Read and write the pages that are not there yet in order, a few of them at a time."""
+        wanted = job.ask.pages
+        if not job.done + job.failed:
+            page = await self._read_page(job, wanted[0] if wanted else 0)
+            save_job(job)  # with the number of its pages
+            self._keep(job, page)
+        every = range(job.page_count or 1) if wanted is None else wanted
         under_way: deque[asyncio.Task[PageRead]] = deque()
-        pages = iter(rest)
+        pages = iter(every[job.done + job.failed :])
         try:
             for index in itertools.islice(pages, _AHEAD):
                 under_way.append(asyncio.ensure_future(self._read_page(job, index)))
@@ -235,7 +218,7 @@ class JobStore:
         """Forgets jobs that ended long ago."""
         while True:
             await asyncio.sleep(min(_SWEEP_S, max(0.05, self.service.config.job_keep_s / 4)))
-            old = time.monotonic() - self.service.config.job_keep_s
+            old = time.time() - self.service.config.job_keep_s
             for job in [j for j in self._jobs.values() if j.ended is not None and j.ended < old]:
                 await self.remove(job)
 

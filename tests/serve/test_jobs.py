@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import threading
+from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -65,6 +67,39 @@ def test_a_job_s_form_and_json_are_taken_too(ppocr: Running, picture: bytes) -> 
     wait_for(lambda: _finished(ppocr, form.json()["id"]), READY_S)
     result = ppocr.get(form.headers["location"] + "/result").json()
     assert result[0]["text"] == "Invoice 2048\nTotal 73.50"
+
+
+def test_jobs_outlive_a_service_that_is_killed(document: bytes, tmp_path: Path) -> None:
+    pages = document_of(*(f"Page {i}" for i in range(1, 31)))
+    first = Command("--jobs-dir", str(tmp_path))
+    try:
+        short = first.http.post("/v1/jobs", content=document, params={"task": "text"}).json()["id"]
+        wait_for(lambda: _state(first, short)["status"] == "done", READY_S)
+        long = first.http.post("/v1/jobs", content=pages, params={"task": "text"}).json()["id"]
+        wait_for(lambda: _state(first, long)["pages_done"] > 2, READY_S)
+    finally:
+        first.close()  # SIGKILL
+    with open(tmp_path / long / "pages.jsonl", "ab") as cut:
+        cut.write(b'{"text": "half a li')
+    (tmp_path / "half-sent").mkdir()
+    second = Command("--jobs-dir", str(tmp_path))
+    try:
+        assert _state(second, short)["status"] == "done"
+        texts = [page["text"] for page in second.http.get(f"/v1/jobs/{short}/result").json()]
+        assert texts == ["First page", "Second page", "Third page"]
+        wait_for(lambda: _state(second, long)["status"] == "done", READY_S)
+        read = second.http.get(f"/v1/jobs/{long}/result").json()
+        assert [page["text"] for page in read] == [f"Page {i}" for i in range(1, 31)]
+        assert _state(second, long)["pages_done"] == 30
+        assert not (tmp_path / "half-sent").exists()
+        assert second.http.delete(f"/v1/jobs/{long}").status_code == 200
+        assert not (tmp_path / long).exists()
+    finally:
+        second.close()
+
+
+def _state(command: Command, number: str) -> Any:
+    return command.http.get(f"/v1/jobs/{number}").json()
 
 
 @pytest.mark.parametrize(("signals", "code"), [(1, 0), (2, 128 + signal.SIGTERM)])
