@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from acl_runtime.engine import AclEngine
+from scripts.bench_acl import counts
+from scripts.hollow_bundle import hollow_bundle
 from tests.acl_runtime import toy
 from tests.acl_runtime.conftest import ACL
 
@@ -142,6 +144,16 @@ def test_a_short_draft_brings_back_only_the_logits_of_its_rows(
     machine.counters.clear()
     engine.extend(warm, 0, [2], *toy.rows(2), [[0, 1]])
     assert machine.counters.bytes["d2h"] == 2 * toy.DIMS["V"] * ITEM
+
+
+def test_the_released_shape_keeps_every_bound(machine: Any, tmp_path: Path) -> None:
+    """The exact rows of `bench.py acl`, on inputs, outputs and gears of the released model."""
+    machine.null_compute = True
+    bundle = hollow_bundle(tmp_path)
+    with AclEngine.open(bundle, acl=ACL) as engine:
+        rows = list(counts(engine, bundle, hollow=True))
+    assert [row for row in rows if row.ok is False] == []
+    assert sum(row.ok is True for row in rows) == 7
 
 
 @pytest.mark.slow
