@@ -123,6 +123,27 @@ def test_every_fault_of_a_page_ends_well(
         assert len(endings) == 2 or kind == "oom"
 
 
+def test_a_stream_that_a_fault_cuts_goes_on_by_the_fallback(
+    machine: Any, small_hunyuan: Small
+) -> None:
+    """At every run of a graph; what was said before is not said again."""
+    small = small_hunyuan
+    wanted = answer(small.cpu.read(small.page, small.request))
+    for nth in range(1, 8):  # vision, the prompt, five tokens
+        machine.reset(time_scale=0.0)
+        with closing(failover(small)) as both:
+            fault = machine.faults.inject("acl.mdl.execute_async", nth=nth, kind="device_lost")
+            stream = both.stream(small.page, small.request)
+            first = next(stream)
+            assert nth < 7 or fault.hits == 0  # the NPU has begun to answer
+            *pieces, result = stream
+        assert fault.hits == 1
+        assert isinstance(result, Result)
+        assert answer(result) == wanted
+        diverged = any(notice.code == "stream_diverged" for notice in result.warnings)
+        assert ("".join(map(str, (first, *pieces))) == result.text) != diverged
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_several_faults_in_one_page_end_well(machine: Any, small_hunyuan: Small) -> None:
