@@ -3,6 +3,7 @@
     python scripts/bench.py serve [--clients 1 8 32 128] [--requests 64]
     python scripts/bench.py serve --model tiny --slots 1 4 8      # batching of HunyuanOCR
     python scripts/bench.py serve --model full --slots 1 4 8      # random weights, real shape
+    python scripts/bench.py serve --model FOLDER --slots 1 4 8    # a checkpoint that is there
 
 Both servers run all the time and take turns, level by level, on the same picture and threads; the
 plain one is RapidOCR behind Python's own http.server with one lock. Latency is the client's, from
@@ -75,18 +76,18 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench.py serve")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32, 128])
     parser.add_argument(
-        "--requests", type=int, default=64, help="of a level, at least one a client"
+        "--requests", type=int, default=64, help="of a level, at least one a client or slot"
     )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--picture", type=Path, default=SAMPLE)
-    parser.add_argument("--model", choices=("tiny", "full"), help="batching of HunyuanOCR instead")
+    parser.add_argument("--model", help="batching of HunyuanOCR instead: tiny, full or a folder")
     parser.add_argument("--slots", type=int, nargs="+", default=[1, 4, 8])
     parser.add_argument("--plain", type=int, metavar="THREADS", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.plain is not None:
         return serve_plainly(args.plain)
     if args.model is not None:
-        return batching(args.model, args.slots, args.threads)
+        return batching(args.model, args.slots, args.threads, args.requests)
     return embedded(args.clients, args.requests, args.threads, args.picture.read_bytes())
 
 
@@ -119,13 +120,15 @@ def embedded(clients: Sequence[int], requests: int, threads: int, picture: bytes
     return 1 if errors else 0
 
 
-def batching(shape: str, slots: Sequence[int], threads: int) -> int:
+def batching(shape: str, slots: Sequence[int], threads: int, requests: int) -> int:
     """Tokens a second of HunyuanOCR by the number of slots, each with as many clients."""
     from scripts.make_checkpoint import main as make_checkpoint
 
     errors = 0
     with tempfile.TemporaryDirectory() as folder:
-        if make_checkpoint([folder, "--shape", shape, "--seed", "1"]):
+        if Path(shape).is_dir():
+            folder = shape
+        elif make_checkpoint([folder, "--shape", shape, "--seed", "1"]):
             return 1
         options = {
             "task": "spotting",
@@ -137,7 +140,9 @@ def batching(shape: str, slots: Sequence[int], threads: int) -> int:
             server = ["--model", folder, "--engine", "torch", "--slots", str(count)]
             with served([*server, "--threads", str(threads)]) as url:
                 asyncio.run(load(url, SAMPLE.read_bytes(), 1, 1, options))
-                one = asyncio.run(load(url, SAMPLE.read_bytes(), count, 2 * max(slots), options))
+                one = asyncio.run(
+                    load(url, SAMPLE.read_bytes(), count, max(requests, count), options)
+                )
             rate = one.tokens / one.wall_s
             base = base or rate
             page = one.percentile(50)

@@ -56,7 +56,7 @@ class Api:
             if listed.status_code == 200:
                 able = {t["name"] for t in listed.json()["tasks"] if t["supported"]}
         shown = [task for task in TASKS.values() if not able or task.name in able]
-        return [(f"{task.title} ({task.name})", task.name) for task in shown]
+        return [(task.title, task.name) for task in shown]
 
     def engines(self) -> str:
         """One line about the model and who answers; for people."""
@@ -179,21 +179,29 @@ def build(api: Api, ask_key: bool) -> Any:
     import gradio as gr
 
     with gr.Blocks(title="HunyuanOCR", analytics_enabled=False) as page:
-        gr.Markdown("# HunyuanOCR")
+        gr.Markdown(
+            "# HunyuanOCR on Ascend\nDrop a picture or a PDF, choose what to read, press Read."
+        )
         engine = gr.Markdown(api.engines(), elem_id="engine")
         with gr.Row():
             with gr.Column(scale=1):
                 file = gr.File(label="Picture or document", type="filepath", elem_id="file")
                 task = gr.Dropdown(api.choices(), value=_TASK, label="Task", elem_id="task")
                 fields = gr.Textbox(label="Fields, with commas between", visible=False)
-                pages = gr.Textbox(label="Pages (all, or 1-3,7)")
+                pages = gr.Textbox(label="Pages", placeholder="all, or 1-3,7")
                 key = gr.Textbox(label="API key", type="password", visible=ask_key)
                 button = gr.Button("Read", variant="primary", elem_id="read")
                 status = gr.Markdown(elem_id="status")
                 download = gr.File(label="Result as JSON", interactive=False)
             with gr.Column(scale=2):
                 drawn = gr.Gallery(
-                    label="Boxes", columns=1, format="png", object_fit="contain", elem_id="boxes"
+                    label="Boxes on the page, and its text in their places",
+                    columns=1,
+                    height=560,
+                    preview=True,
+                    format="png",
+                    object_fit="contain",
+                    elem_id="boxes",
                 )
                 with gr.Tab("Text"):
                     text = gr.Textbox(show_label=False, lines=12, buttons=["copy"], elem_id="text")
