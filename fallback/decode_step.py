@@ -47,6 +47,16 @@ class DecodeStep:
         embeds (C,), cos and sin (D,); keys, values: one sequence's cache (layers, capacity, K·D),
         row `length` of which is written.
         """
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # OpenMP's idle threads would spin where the graphs' ones compute
+        try:
+            return self._run(embeds, cos, sin, keys, values, length)
+        finally:
+            torch.set_num_threads(threads)
+
+    def _run(
+        self, embeds: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, length: int
+    ) -> Tensor:
         t, held = self._text, self._buffers
         held["x"].copy_(embeds)
         held["cos"].copy_(cos)
