@@ -196,7 +196,6 @@ def build(api: Api, ask_key: bool) -> Any:
             with gr.Column(scale=2):
                 drawn = gr.Gallery(
                     label="Boxes on the page, and its text in their places",
-                    columns=1,
                     height=560,
                     preview=True,
                     format="png",
@@ -212,8 +211,10 @@ def build(api: Api, ask_key: bool) -> Any:
                 with gr.Tab("JSON"):
                     value = gr.JSON(show_label=False, elem_id="json")
 
-        def read(*given: Any) -> Iterator[Shown]:
-            yield from read_file(api, *given)
+        def read(*given: Any) -> Iterator[tuple[Any, ...]]:
+            for status, pictures, *rest in read_file(api, *given):
+                newest = len(pictures) - 1 if pictures else None  # shown large, the rest below
+                yield status, gr.update(value=pictures, selected_index=newest), *rest
 
         task.change(lambda name: gr.update(visible=name == "fields"), task, fields)
         shown = [status, drawn, text, rendered, values, value, download]
