@@ -123,11 +123,17 @@ def _first(candidate: Candidate, stage: str) -> float:
     return float(first["wall"])
 
 
-def accuracy(folder: Path, profiles: Sequence[str], threads: int) -> dict[str, dict[str, float]]:
-    """Each profile against fp32 on one random page: image rows, first logits, next tokens."""
-    from scripts.bench_cpu_accuracy import compare_profiles
+def accuracy(folder: Path, profiles: Sequence[str], threads: int) -> list[str]:
+    """A line for each profile against fp32 on one random page, and for each on labelled slips."""
+    from scripts.bench_cpu_accuracy import compare_profiles, read_sheet
 
-    return compare_profiles(folder, profiles, threads)
+    costs = list(compare_profiles(folder, profiles, threads).items())
+    if (folder / "sheet.json").is_file():
+        costs += read_sheet(folder, profiles, threads).items()
+    return [
+        f"{name}: " + ", ".join(f"{key} {value:.3g}" for key, value in cost.items())
+        for name, cost in costs
+    ]
 
 
 def run_llama(binary: Path, model: Path, mmproj: Path, threads: int) -> dict[str, float]:
@@ -210,7 +216,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8, help="decoding steps a round")
-    parser.add_argument("--accuracy", action="store_true", help="also each profile against fp32")
+    parser.add_argument(
+        "--accuracy",
+        action="store_true",
+        help="also each profile against fp32 on a random page"
+        " and, where the checkpoint has them, on labelled slips",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
     return parser.parse_args(list(argv))
 
@@ -236,11 +247,10 @@ def main(argv: Sequence[str]) -> int:
                 with candidate.process as process:  # closes its pipes and waits for it
                     process.kill()
         llama = run_llama(*args.llama, threads) if args.llama else None
-        costs = accuracy(folder, args.profiles, threads) if args.accuracy else {}
+        costs = accuracy(folder, args.profiles, threads) if args.accuracy else []
     print(f"{threads} threads, {args.rounds} rounds, {folder if args.checkpoint else args.shape}\n")
     print(table(candidates, llama))
-    for name, cost in costs.items():
-        print(f"{name}: " + ", ".join(f"{key} {value:.3g}" for key, value in cost.items()))
+    print("\n".join(costs))
     if args.json:
         rows = [{"name": c.name, "open": c.open_s, "times": c.times, "peak": c.peak_bytes}
                 for c in candidates]  # fmt: skip

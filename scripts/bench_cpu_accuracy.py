@@ -1,12 +1,17 @@
-"""What a precision costs: every profile of the CPU engine against fp32 on one page."""
+"""What a precision costs: every profile of the CPU engine against fp32 on one random page, and on a
+sheet of labelled slips where the checkpoint has one (`scripts/train_reader/sheet.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
+from ascend.api import OCR
 from fallback.checkpoint import Checkpoint, HostTables
 from fallback.torch_engine import TorchEngine
 from host_pipeline.positions import (
@@ -17,6 +22,7 @@ from host_pipeline.positions import (
     position_ids,
     rotary,
 )
+from scripts.train_reader.decoding import Score, parse_fields
 
 GRID = (30, 40)
 TOKENS = 32
@@ -46,6 +52,31 @@ def compare_profiles(
             f"equal choices of {TOKENS}": float(np.sum(np.equal(chosen, answer))),
         }
     return costs
+
+
+def read_sheet(folder: Path, profiles: Sequence[str], threads: int) -> dict[str, dict[str, float]]:
+    """Profile, fp32 first -> character error rate and others of the answers to sheet.json, and how
+    many differ from fp32's by a letter or more.
+    """
+    asked = json.loads((folder / "sheet.json").read_text("utf-8"))
+    sheet = np.asarray(Image.open(folder / "sheet.png").convert("RGB"))
+    slips = list(sheet.reshape(len(asked), -1, *sheet.shape[1:]))
+    costs, exact = {}, []
+    for profile in ("fp32", *(p for p in profiles if p != "fp32")):
+        with OCR(str(folder), "torch", precision=profile, threads=threads) as ocr:
+            answers = [_answer(ocr, slip, a) for slip, a in zip(slips, asked, strict=True)]
+        score, exact = Score(), exact or answers
+        add = {"text": score.add_text, "spotting": score.add_spotting, "fields": score.add_fields}
+        for a, answer in zip(asked, answers, strict=True):
+            add[a["task"]](a["wanted"], answer)
+        changed = sum(a != b for a, b in zip(answers, exact, strict=True))
+        costs[profile] = {**score.figures(), f"answers changed of {len(asked)}": changed}
+    return costs
+
+
+def _answer(ocr: OCR, slip: np.ndarray, asked: Mapping[str, str]) -> str:
+    keys = tuple(parse_fields(asked["wanted"])) if asked["task"] == "fields" else ()
+    return str(ocr.read(slip, asked["task"], keys=keys, resize="hug").raw)
 
 
 def _relative(got: np.ndarray, want: np.ndarray) -> float:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import stat
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from scripts import bench_cpu
 from scripts.bench_cpu import Candidate, run_llama, table
+from scripts.bench_cpu_accuracy import read_sheet
+
+READER = Path(__file__).parents[1] / "data" / "reader"
 
 # llama.cpp b8885 tools/mtmd and common/common.cpp print these lines, among others.
 REPORT = """
@@ -75,6 +81,24 @@ def test_a_whole_run_on_the_tiny_shape(capsys: pytest.CaptureFixture[str]) -> No
     assert "| transformers bfloat16 |" in printed
     assert "| int8 |" in printed
     assert "int8: rows 0.0" in printed
+
+
+@pytest.mark.slow
+def test_accuracy_is_that_of_labelled_slips(tmp_path: Path) -> None:
+    for file in READER.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    asked = json.loads((READER / "sheet.json").read_text("utf-8"))
+    sheet = np.asarray(Image.open(READER / "sheet.png"))
+    slip = sheet[: len(sheet) // len(asked)]  # the first; it is read twice
+    wanted = ["", asked[0]["wanted"]]
+    (tmp_path / "sheet.json").write_text(
+        json.dumps([{"task": "text", "wanted": w} for w in wanted])
+    )
+    Image.fromarray(np.concatenate([slip, slip])).save(tmp_path / "sheet.png")
+    costs = read_sheet(tmp_path, ["int8"], threads=1)
+    assert list(costs) == ["fp32", "int8"]
+    assert costs["fp32"]["answers changed of 2"] == 0
+    assert costs["fp32"]["cer"] >= 1 and costs["fp32"]["exact_pages"] <= 0.5  # one label is empty
 
 
 @pytest.mark.slow
