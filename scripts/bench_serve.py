@@ -132,7 +132,8 @@ def batching(shape: str, slots: Sequence[int], threads: int, requests: int) -> i
             return 1
         options = {
             "task": "spotting",
-            "options": f'{{"max_tokens": {ANSWER}, "retry": false, "tile": false, "budget": 1200}}',
+            "options": f'{{"max_tokens": {ANSWER}, "retry": false, "draft": false, '
+            '"tile": false, "budget": 1200}',
         }
         print(f"{'slots':>5} {'tokens/s':>9} {'s a page':>9}  gain  errors ({shape} shape)")
         base = 0.0
