@@ -1,0 +1,175 @@
+"""The reader scored on a sheet of fresh slips by every engine and precision; and what must not
+change an answer does not change it.
+
+Truth and slips: `scripts/train_reader/sheet.py`. The bounds are differences to float32 on the same
+slips: of 48 slips with about 1,100 characters, 0.01 of error rate is 11 characters.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from ascend.api import OCR
+from ascend.build.bundle import compile_bundle
+from ascend.build.export import export_model
+from atc_configs.soc import load_soc
+from scripts.train_reader.decoding import Score, parse_fields
+from tests import pyacl_emulator
+
+READER = Path(__file__).parents[1] / "data" / "reader"
+ASKED: list[dict[str, str]] = json.loads((READER / "sheet.json").read_text("utf-8"))
+GEARS = {
+    "vision": [[120], [1200]],
+    "llm": [
+        [1, 1, 256, 1], [1, 1, 512, 1], [4, 1, 256, 1],
+        [1, 8, 256, 8], [1, 8, 512, 8],
+        [1, 64, 16, 1], [1, 64, 512, 1], [4, 64, 16, 1], [4, 64, 512, 1],
+    ],
+}  # fmt: skip
+Answers = list[str]
+Open = Callable[..., OCR]
+
+
+def slips() -> list[NDArray[np.uint8]]:
+    sheet = np.asarray(Image.open(READER / "sheet.png").convert("RGB"))
+    return list(sheet.reshape(len(ASKED), -1, *sheet.shape[1:]))
+
+
+def answer(ocr: OCR, slip: NDArray[np.uint8], asked: dict[str, str], **options: Any) -> str:
+    keys = tuple(parse_fields(asked["wanted"])) if asked["task"] == "fields" else ()
+    return str(ocr.read(slip, asked["task"], keys=keys, resize="hug", **options).raw)
+
+
+def read_sheet(ocr: OCR, at_once: int = 1, **options: Any) -> Answers:
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(
+            pool.map(lambda pair: answer(ocr, *pair, **options), zip(slips(), ASKED, strict=True))
+        )
+
+
+def figures(answers: Answers) -> dict[str, float]:
+    """Error rate and boxes over the slips that ask for them, and the fields."""
+    score = Score()
+    add = {"text": score.add_text, "spotting": score.add_spotting, "fields": score.add_fields}
+    for asked, given in zip(ASKED, answers, strict=True):
+        add[asked["task"]](asked["wanted"], given)
+    return score.figures()
+
+
+@pytest.fixture(scope="module")
+def exact() -> Answers:
+    with OCR(str(READER), "torch", precision="fp32", threads=1) as ocr:
+        return read_sheet(ocr)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    made: dict[str, Path] = {}
+
+    def export(precision: str) -> Path:
+        if precision not in made:
+            folder = tmp_path_factory.mktemp(precision)
+            parity = {"vision": [[120]], "llm": [[1, 1, 256, 1]]}
+            export_model(READER, folder, precision=precision, gears=GEARS, parity_gears=parity)
+            made[precision] = folder
+        return made[precision]
+
+    return export
+
+
+@pytest.fixture
+def bundle(
+    exported: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], Path]]:
+    """Compiles an export for the emulated 310P3."""
+    stand_in = Path(pyacl_emulator.__file__).parent / "atc"
+    monkeypatch.setenv(
+        "PATH", f"{stand_in.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    )
+    monkeypatch.delenv("ASCEND_TOOLKIT_HOME", raising=False)
+    monkeypatch.setenv("HYOCR_ACL", "tests.pyacl_emulator")
+    pyacl_emulator.control.reset(soc="Ascend310P3", time_scale=0.0)
+
+    def make(precision: str) -> Path:
+        compile_bundle(
+            exported(precision), load_soc("Ascend310P3"), tmp_path / precision, gears=GEARS
+        )
+        return tmp_path / precision
+
+    yield make
+    control = pyacl_emulator.control
+    assert (control.live_handles, control.live_bytes, control.violations) == (0, 0, [])
+    control.reset(soc="Ascend310P3")
+
+
+def assert_near(answers: Answers, exact: Answers, cer: float, f1: float, fields: float) -> None:
+    got, want = figures(answers), figures(exact)
+    assert abs(got["cer"] - want["cer"]) <= cer, (got, want)
+    assert abs(got["f1_iou50"] - want["f1_iou50"]) <= f1, (got, want)
+    assert abs(got["field_accuracy"] - want["field_accuracy"]) <= fields, (got, want)
+
+
+@pytest.mark.parametrize(
+    ("precision", "cer", "f1", "fields"), [("bf16", 0.01, 0.05, 0.05), ("int8", 0.015, 0.08, 0.1)]
+)
+def test_a_lower_precision_scores_alike(
+    exact: Answers, precision: str, cer: float, f1: float, fields: float
+) -> None:
+    with OCR(str(READER), "torch", precision=precision, threads=1) as ocr:
+        assert_near(read_sheet(ocr), exact, cer, f1, fields)
+
+
+@pytest.mark.parametrize(
+    ("settings", "at_once", "options"),
+    [
+        pytest.param({"slots": 4}, 4, {}, id="four-slots"),
+        pytest.param({"slots": 3, "chunk": 16}, 6, {}, id="three-slots-chunks-of-16"),
+        pytest.param({"chunk": 7}, 1, {}, id="chunks-of-7"),
+        pytest.param({}, 1, {"draft": False}, id="no-draft"),
+    ],
+)
+def test_batches_chunks_and_drafts_change_no_character(
+    exact: Answers, settings: dict[str, int], at_once: int, options: dict[str, bool]
+) -> None:
+    with OCR(str(READER), "torch", precision="fp32", threads=1, **settings) as ocr:
+        assert read_sheet(ocr, at_once, **options) == exact
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_onnx_runtime_gives_the_same_text(exact: Answers, exported: Callable[[str], Path]) -> None:
+    with OCR(str(exported("float32")), "ort", threads=1) as ocr:
+        assert read_sheet(ocr) == exact
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("slots", [1, 4])
+def test_the_npu_in_float32_gives_the_same_text_through_its_gears(
+    exact: Answers, bundle: Callable[[str], Path], slots: int
+) -> None:
+    with OCR(str(bundle("float32")), "acl", slots=slots) as ocr:
+        answers = read_sheet(ocr, slots)
+        without = [
+            answer(ocr, *pair, draft=False) for pair in zip(slips()[:6], ASKED, strict=False)
+        ]
+    assert answers == exact
+    assert without == exact[:6]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_npu_in_float16_scores_alike(exact: Answers, bundle: Callable[[str], Path]) -> None:
+    with OCR(str(bundle("float16")), "acl") as ocr:
+        assert_near(read_sheet(ocr), exact, cer=0.01, f1=0.05, fields=0.05)
