@@ -93,10 +93,9 @@ def bundle(
     exported: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], Path]]:
     """Compiles an export for the emulated 310P3."""
-    stand_in = Path(pyacl_emulator.__file__).parent / "atc"
-    monkeypatch.setenv(
-        "PATH", f"{stand_in.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    )
+    folder = Path(pyacl_emulator.__file__).parent
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("HYOCR_EMULATOR_PYTHON", sys.executable)
     monkeypatch.delenv("ASCEND_TOOLKIT_HOME", raising=False)
     monkeypatch.setenv("HYOCR_ACL", "tests.pyacl_emulator")
     pyacl_emulator.control.reset(soc="Ascend310P3", time_scale=0.0)
