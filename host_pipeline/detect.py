@@ -45,7 +45,8 @@ class Detection:
     @property
     def sides(self) -> NDArray[np.float32]:
         """Width and height of each quad (n, 2), page pixels."""
-        return np.linalg.norm(self.quads[:, [1, 3]] - self.quads[:, :1], axis=2).astype(np.float32)
+        sides = self.quads[:, [1, 3]] - self.quads[:, :1]
+        return np.asarray(np.linalg.norm(sides, axis=2), np.float32)
 
     def take(self, index: NDArray[np.intp] | list[int]) -> Detection:
         """The detections at `index`, in that order."""

@@ -149,7 +149,7 @@ def _add_statistics(model: onnx.ModelProto, names: Sequence[str]) -> None:
                 ("ReduceMean", [f"{at}_{kind}_one"], f"{at}_{kind}"),
             ]
         for op, inputs, output in nodes:
-            extra = {"keepdims": 0} if op.startswith("Reduce") else {}
+            extra: dict[str, Any] = {"keepdims": 0} if op.startswith("Reduce") else {}
             extra |= {"to": TensorProto.FLOAT} if op == "Cast" else {}
             graph.node.append(helper.make_node(op, inputs, [output], output, **extra))
         for kind in ("top", "low", "zero"):

@@ -138,7 +138,8 @@ def _section(file: Path) -> dict[str, Any]:
 def _typed(file: Path, name: str, value: Any, hint: Any) -> Any:
     if hint == tuple[str, ...] and isinstance(value, list) and all(map(_is_text, value)):
         return tuple(value)
-    plain = {int: int, float: (int, float), bool: bool, str: str}.get(hint)
+    kinds: dict[Any, Any] = {int: int, float: (int, float), bool: bool, str: str}
+    plain = kinds.get(hint)
     if plain is None and value is None:
         return None
     if plain is None:

@@ -321,9 +321,10 @@ class Deployment:
 
     async def _recycle(self, old: WorkerProcess) -> None:
         """A new worker beside the old one, or where there is no room for two, after it."""
-        fresh = self._new_worker()
+        new = self._new_worker()
+        fresh: WorkerProcess | None = new
         try:
-            await fresh.start(self._config.start_timeout_s)
+            await new.start(self._config.start_timeout_s)
         except (ReadFailed, WorkerLost) as error:
             log.warning("no second worker beside the first (%s); one after the other", error)
             fresh = None

@@ -73,11 +73,11 @@ class Fetcher:
         most, end = self._config.max_body_bytes, time.monotonic() + _SECONDS
         # To the address that was checked: a second look-up could give another one.
         pinned = url.copy_with(host=address)
-        request_options = {"headers": {"Host": url.netloc.decode("ascii")}}
+        headers = {"Host": url.netloc.decode("ascii")}
         extensions = {"sni_hostname": url.host}
         async with (
             httpx.AsyncClient(follow_redirects=False, trust_env=False, timeout=_SECONDS) as client,
-            client.stream("GET", pinned, extensions=extensions, **request_options) as response,
+            client.stream("GET", pinned, extensions=extensions, headers=headers) as response,
         ):
             if response.status_code != 200:
                 raise BadRequest(f"the picture's host answered {response.status_code}, not 200")

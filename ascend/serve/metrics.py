@@ -21,7 +21,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        made = {"registry": self.registry}
+        made: dict[str, Any] = {"registry": self.registry}
         self._requests = Counter(
             "hyocr_requests", "Requests by route and status", ["route", "status"], **made
         )

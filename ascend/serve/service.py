@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,7 @@ class Service:
         if self.config.watch_s:
             self._spawn(self._watch_files())
 
-    async def read(self, ask: Ask) -> AsyncIterator[Began | Piece | PageRead]:
+    async def read(self, ask: Ask) -> AsyncGenerator[Began | Piece | PageRead, None]:
         """The events of one request; closing the iterator cancels it. Raises what stops it."""
         candidate = self.candidate
         if candidate is None or not candidate.takes():
@@ -197,7 +197,7 @@ class Service:
 
     async def _read_by(
         self, deployment: Deployment, ask: Ask
-    ) -> AsyncIterator[Began | Piece | PageRead]:
+    ) -> AsyncGenerator[Began | Piece | PageRead, None]:
         reading = deployment.submit(ask)
         try:
             async for event in reading:
