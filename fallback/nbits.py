@@ -36,6 +36,7 @@ class Graph:
         self._constants: list[Any] = []
 
     def op(self, kind: str, *inputs: str, out: str = "", domain: str = "", **attrs: Any) -> str:
+        """An operator of one output; without a name one is chosen here."""
         return self.split(kind, *inputs, outs=[out], domain=domain, **attrs)[0]
 
     def split(
@@ -47,6 +48,7 @@ class Graph:
         return names
 
     def constant(self, values: np.ndarray) -> str:
+        """An initializer that holds `values` as they are."""
         name = f"c{len(self._constants)}"
         self._constants.append(self._to_tensor(values, name))
         return name
