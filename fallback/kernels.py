@@ -188,9 +188,9 @@ def has_bf16_instructions() -> bool:
 def default_precision() -> str:
     """int8 where its integer kernels exist (x86 with AVX2 and more), bf16 elsewhere.
 
-    Its cost, on 60 slips of a small trained reader without VNNI (`bench.py cpu --accuracy`):
-    character error 4.5 % as in fp32 and bf16 (int4 4.8), boxes and fields no worse; the answer
-    equal to fp32's letter by letter and box by box on 49 slips (bf16 53, int4 39).
+    Its cost, on 48 slips of a small trained reader without VNNI (`bench.py cpu --accuracy`):
+    character error 1.4 % as in fp32 and bf16 (int4 1.6), boxes and fields the same; the answer
+    equal to fp32's letter by letter and box by box on 44 slips (bf16 47, int4 30).
     """
     integer = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
     return "int8" if integer and "x86" in torch.backends.quantized.supported_engines else "bf16"

@@ -39,8 +39,9 @@ def plan(folder: Path, seconds: float, **changes: object) -> Path:
     return path
 
 
-def test_the_shipped_plan_loads_and_its_windows_fit_their_canvases() -> None:
-    phases = load_phases(Path(train.__file__).with_name("plan.json"))
+@pytest.mark.parametrize("name", ["plan.json", "continue.json"])
+def test_a_shipped_plan_loads_and_its_windows_fit_their_canvases(name: str) -> None:
+    phases = load_phases(Path(train.__file__).with_name(name))
     assert phases
     for phase in phases:
         for mix in phase.mixes:
