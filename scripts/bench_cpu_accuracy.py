@@ -4,12 +4,10 @@ sheet of labelled slips where the checkpoint has one (`scripts/train_reader/shee
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from ascend.api import OCR
 from fallback.checkpoint import Checkpoint, HostTables
@@ -22,7 +20,7 @@ from host_pipeline.positions import (
     position_ids,
     rotary,
 )
-from scripts.train_reader.decoding import Score, parse_fields
+from scripts.train_reader.sheet import Sheet
 
 GRID = (30, 40)
 TOKENS = 32
@@ -58,25 +56,15 @@ def read_sheet(folder: Path, profiles: Sequence[str], threads: int) -> dict[str,
     """Profile, fp32 first -> character error rate and others of the answers to sheet.json, and how
     many differ from fp32's by a letter or more.
     """
-    asked = json.loads((folder / "sheet.json").read_text("utf-8"))
-    sheet = np.asarray(Image.open(folder / "sheet.png").convert("RGB"))
-    slips = list(sheet.reshape(len(asked), -1, *sheet.shape[1:]))
-    costs, exact = {}, []
+    sheet, costs, exact = Sheet(folder), {}, []
+    every = range(len(sheet.slips))
     for profile in ("fp32", *(p for p in profiles if p != "fp32")):
         with OCR(str(folder), "torch", precision=profile, threads=threads) as ocr:
-            answers = [_answer(ocr, slip, a) for slip, a in zip(slips, asked, strict=True)]
-        score, exact = Score(), exact or answers
-        add = {"text": score.add_text, "spotting": score.add_spotting, "fields": score.add_fields}
-        for a, answer in zip(asked, answers, strict=True):
-            add[a["task"]](a["wanted"], answer)
+            answers = [sheet.read(ocr, index) for index in every]
+        exact = exact or answers
         changed = sum(a != b for a, b in zip(answers, exact, strict=True))
-        costs[profile] = {**score.figures(), f"answers changed of {len(asked)}": changed}
+        costs[profile] = {**sheet.score(answers), f"answers changed of {len(every)}": changed}
     return costs
-
-
-def _answer(ocr: OCR, slip: np.ndarray, asked: Mapping[str, str]) -> str:
-    keys = tuple(parse_fields(asked["wanted"])) if asked["task"] == "fields" else ()
-    return str(ocr.read(slip, asked["task"], keys=keys, resize="hug").raw)
 
 
 def _relative(got: np.ndarray, want: np.ndarray) -> float:

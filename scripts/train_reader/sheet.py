@@ -9,17 +9,47 @@ The slips are the first of their seed, chosen by nobody: `sheet.png` holds them 
 import argparse
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from . import world
+from .decoding import Score, parse_fields
 from .evaluate import draw_tests, split_sample
 from .pages import Style
 
 TASKS = ("text", "spotting", "fields")
+
+
+class Sheet:
+    """The slips (H, W, 3) of a checkpoint's sheet, and what is asked of each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.asked: list[dict[str, str]] = json.loads((folder / "sheet.json").read_text("utf-8"))
+        pixels = np.asarray(Image.open(folder / "sheet.png").convert("RGB"))
+        self.slips: list[NDArray[np.uint8]] = list(
+            pixels.reshape(len(self.asked), -1, *pixels.shape[1:])
+        )
+
+    def read(self, ocr: Any, index: int, **options: Any) -> str:
+        """The untouched answer of an `ascend.api.OCR` to one slip."""
+        task, wanted = self.asked[index]["task"], self.asked[index]["wanted"]
+        keys = tuple(parse_fields(wanted)) if task == "fields" else ()
+        result = ocr.read(self.slips[index], task, keys=keys, resize="hug", **options)
+        return str(result.raw)
+
+    def score(self, answers: Sequence[str]) -> dict[str, float]:
+        """Error rate and boxes over the slips that ask for them, and the fields."""
+        score = Score()
+        add = {"text": score.add_text, "spotting": score.add_spotting, "fields": score.add_fields}
+        for asked, given in zip(self.asked, answers, strict=True):
+            add[asked["task"]](asked["wanted"], given)
+        return score.figures()
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +14,7 @@ from acl_runtime.errors import DeviceFault, DeviceTimeout, EngineClosed, EngineD
 from acl_runtime.owner import OwnerThread
 from tests.acl_runtime import toy
 from tests.acl_runtime.conftest import ACL
-
-
-def at_once(count: int, work: Callable[[int], Any]) -> list[Any]:
-    """What `work(i)` gives on `count` threads that start together; exceptions are results."""
-    results: list[Any] = [None] * count
-    gate = threading.Barrier(count)
-
-    def run(index: int) -> None:
-        gate.wait(30)
-        try:
-            results[index] = work(index)
-        except Exception as error:
-            results[index] = error
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    return results
+from tests.threads import at_once
 
 
 def vision_feeds(seed: int) -> dict[str, np.ndarray]:

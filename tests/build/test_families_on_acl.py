@@ -20,7 +20,8 @@ from ascend.families import ReadRequest
 from ascend.opening import open_family
 from atc_configs.soc import load_soc
 from host_pipeline.page import Page
-from tests.build.small_page import Small, at_once
+from tests.build.small_page import Small
+from tests.threads import at_once
 
 
 @pytest.fixture

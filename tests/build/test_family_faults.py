@@ -19,8 +19,9 @@ import pytest
 
 from ascend.failover import Canary, FailoverFamily, FailoverPolicy
 from host_pipeline.result import Result
-from tests.build.small_page import Borrowed, Small, answer, at_once
+from tests.build.small_page import Borrowed, Small, answer
 from tests.pyacl_emulator.faults import NAN_CALLS, TASK_CALLS
+from tests.threads import at_once
 
 Site = tuple[str, int]  # a function and which call of it
 

@@ -13,7 +13,8 @@ import pytest
 
 from ascend.families import ReadRequest
 from host_pipeline.page import Page
-from tests.build.small_page import Small, answer, at_once
+from tests.build.small_page import Small, answer
+from tests.threads import at_once
 
 THREADS, WARM_UP = 8, 200
 MIB = 1 << 20
