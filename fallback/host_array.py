@@ -1,7 +1,11 @@
-"""Rows in host memory behind the engines' `Array` protocol; knows no library but numpy."""
+"""Host memory: rows behind the engines' `Array` protocol, and zeroed pages; knows numpy only."""
 
 from __future__ import annotations
 
+import math
+import mmap
+import sys
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -67,3 +71,16 @@ class HostArray:
             raise ValueError(
                 f"rows {start}..{start + count - 1} are outside an array of {len(self.values)} rows"
             )
+
+
+def zeroed_pages(shape: Sequence[int]) -> np.ndarray:
+    """Zeros, float32, whose memory is taken page by page as they are written.
+
+    torch.zeros writes all of them, and NumPy asks for pages of 2 MB (`numpy/core/src/multiarray/
+    alloc.c`): a cache that is hardly used would take as much as a full one.
+    """
+    private = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
+    memory = mmap.mmap(-1, 4 * math.prod(shape), **private)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, np.float32).reshape(shape)

@@ -2,11 +2,12 @@
 
     fp32   exact; 4 bytes a weight
     bf16   the checkpoint's own bytes, not copied; products in bf16 where the processor has them
-    int8   8-bit weights per output channel, 8-bit activations per row
-    int4   int8, and 4-bit weights in blocks for steps of one token (`fallback.decode_step`)
+    int8   8 bits: the image's maps per output channel, the llm's in blocks
+    int4   the same, with the llm in 4 bits
 
-Every map takes and gives float32 activations. Which kernel is fast depends on the processor's
-instructions; what was measured stands at each class.
+The llm in 8 and 4 bits is `fallback.quantised_llm`; the maps here are all others. Every map takes
+and gives float32 activations. Which kernel is fast depends on the processor's instructions; what
+was measured stands at each class.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -26,14 +26,11 @@ from fallback.hunyuanocr import MakeLinear, dense_linear
 from fallback.nbits import rows_at_once
 
 PRECISIONS = ("fp32", "bf16", "int8", "int4")
+BITS = {"int8": 8, "int4": 4}  # of the llm's weights
 
 # Up to this many rows a bf16 product without bf16 instructions is read row by row: beyond it one
 # float32 copy of the weights costs less (AVX2: 0.3 ms a row, 1.3 ms a copy for 4 M weights).
 _ROWS_ONE_BY_ONE = 4
-
-# Of an 8-bit product: no batch of a service has more sequences, and most prompts have more rows.
-_BATCH_ROWS = 64
-_LEAST_STEP = np.float32(6.1e-5)  # SMALL_SCALE_THRESHOLD of PyTorch's quantiser
 
 _QUIET = Lock()  # warnings' filters belong to the process, and models are built by several threads
 
@@ -70,11 +67,8 @@ class Bf16Linear(nn.Module):
 class Int8Linear(nn.Module):
     """Weights in 8 bits per output channel, activations in 8 bits per row, products in integers.
 
-    PyTorch's kernel takes one scale for all rows. Up to _BATCH_ROWS rows (decoding, drafts) each is
-    brought to its own codes as the kernel would do if it were alone, and the codes are multiplied:
-    the same numbers to the bit, so that an answer does not depend on who else is in the batch.
-    More rows (a prompt, a page) belong to one sequence; each is divided by its largest value, so
-    that one loud token does not silence the others (relative error of the rest 0.94 without, 0.014
+    PyTorch's kernel takes one scale for all rows: each row is divided by its largest value first,
+    so that one loud row does not silence the others (relative error of the rest 0.94 without, 0.014
     with). The weights' scales are applied last: integers up to 2**24 come out of the kernel exact.
     """
 
@@ -90,7 +84,6 @@ class Int8Linear(nn.Module):
             held = torch._make_per_channel_quantized_tensor(codes, one, zero, 0)
         # FBGEMM packs on one thread, 11 ns a weight: most of the time that opening a model takes.
         self.packed = torch.ops.quantized.linear_prepack(held, None)
-        self.sums = codes.sum(1, dtype=torch.int32).float()
         self.bias = _joined(biases)
         self.width = len(codes)
         # Without VNNI two 8-bit products meet in 16 bits: activations then keep 7 bits.
@@ -98,15 +91,10 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
-        if len(rows) == 1:  # the kernel's scale is this row's
-            y = self._dynamic(rows)
-        elif len(rows) <= _BATCH_ROWS:
-            y = self._each(rows)
-        else:
-            # Two reductions: a third of the time of abs().amax(), a tenth of the infinity norm's.
-            top = torch.maximum(rows.amax(-1, keepdim=True), -rows.amin(-1, keepdim=True))
-            top = top.clamp_min_(1e-12)
-            y = self._dynamic(rows / top).mul_(top)
+        # Two reductions: a third of the time of abs().amax(), a tenth of the infinity norm's.
+        top = torch.maximum(rows.amax(-1, keepdim=True), -rows.amin(-1, keepdim=True))
+        top = top.clamp_min_(1e-12)
+        y = self._dynamic(rows / top).mul_(top)
         y = y.mul_(self.scale) if self.bias is None else torch.addcmul(self.bias, y, self.scale)
         return y.reshape(x.shape[:-1] + y.shape[-1:])
 
@@ -118,33 +106,6 @@ class Int8Linear(nn.Module):
                 raise
             y = rows.new_full((len(rows), self.width), torch.nan)  # broken numbers stay visible
         return y
-
-    def _each(self, rows: Tensor) -> Tensor:
-        levels = 127 if self.seven_bits else 255
-        step, zero = (torch.from_numpy(v) for v in _row_codes(rows, levels))
-        # One rounding for product and sum, as in FBGEMM's quantiser.
-        codes = torch.addcmul(zero, rows, step.reciprocal()).round_().clamp_(0, levels)
-        y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
-            codes, 1.0, 0, self.packed
-        )
-        y.addcmul_(zero, self.sums, value=-1)
-        y.mul_(step)
-        return y
-
-
-def _row_codes(rows: Tensor, levels: int) -> tuple[np.ndarray, np.ndarray]:
-    """(step, zero) (B, 1) float32 each: how PyTorch quantises each row, if it comes alone, to codes
-    0..levels: x ≈ (code - zero) · step (ChooseQuantizationParams, ATen/native/quantized/cpu/
-    QuantUtils.h). NaN where the row has a NaN."""
-    low, high = (side.double().numpy() for side in torch.aminmax(rows, dim=-1, keepdim=True))
-    low, high = np.minimum(low, 0), np.maximum(high, 0)
-    with np.errstate(invalid="ignore", over="ignore"):
-        step = (high - low) / levels
-        step[step.astype(np.float32) == 0] = 0.1
-        from_low, from_high = -low / step, high / step
-        zero = np.where(from_low < levels + from_high, from_low, levels - from_high)
-        zero = np.rint(np.clip(zero, 0, levels)).astype(np.float32)
-        return np.maximum(step.astype(np.float32), _LEAST_STEP), zero
 
 
 def _codes(weights: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -189,22 +150,22 @@ def default_precision() -> str:
     """int8 where its integer kernels exist (x86 with AVX2 and more), bf16 elsewhere.
 
     Its cost, on 48 slips of a small trained reader without VNNI (`bench.py cpu --accuracy`):
-    character error 1.4 % as in fp32 and bf16 (int4 1.6), boxes and fields the same; the answer
-    equal to fp32's letter by letter and box by box on 44 slips (bf16 47, int4 30).
+    character error 1.4 % as in fp32, bf16 and int4, and boxes the same; the answer equal to fp32's
+    letter by letter and box by box on 45 slips (bf16 47, int4 29).
     """
     integer = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
     return "int8" if integer and "x86" in torch.backends.quantized.supported_engines else "bf16"
 
 
 def invariant_rows(precision: str) -> int:
-    """Up to so many rows, a row's numbers are the same to the bit whatever the others are."""
-    if precision == "bf16":
-        return 0 if has_bf16_instructions() else _ROWS_ONE_BY_ONE
-    return _BATCH_ROWS if precision == "int8" else 0
+    """Up to so many sequences of one row each, a row has the same bits as alone."""
+    if precision in BITS:  # by construction, any number
+        return 1 << 30
+    return _ROWS_ONE_BY_ONE if precision == "bf16" and not has_bf16_instructions() else 0
 
 
 def linear_for(precision: str) -> MakeLinear:
-    """How the linear maps of both graphs are made.
+    """How the linear maps are made that PyTorch multiplies.
 
     Raises EngineUnavailableError for a precision that does not exist.
     """

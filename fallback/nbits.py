@@ -17,8 +17,8 @@ from torch import Tensor
 from fallback.errors import EngineUnavailableError
 
 BLOCK = 128  # weights that share a scale, along the input
-MAX_THREADS = 4  # of one graph; one row is bound by memory, which few cores saturate
 ACCURACY_LEVEL = 4  # int8 products; without it the kernel goes through float32, four times slower
+_INLINE = 1024  # bytes of a constant that stays in the model itself, where shapes are inferred from
 
 
 class Graph:
@@ -26,65 +26,93 @@ class Graph:
 
     def __init__(self, bits: int) -> None:
         try:
-            from onnx import helper, numpy_helper
+            import onnx
         except ImportError as error:
             raise EngineUnavailableError(
                 "precisions int8 and int4 need onnx and onnxruntime: pip install onnx onnxruntime"
             ) from error
-        self._helper, self._to_tensor, self._bits = helper, numpy_helper.from_array, bits
+        self._onnx, self._bits = onnx, bits
         self._nodes: list[Any] = []
-        self._constants: list[Any] = []
+        self._inputs: list[Any] = []
+        self._outputs: list[Any] = []
+        self._constants: dict[str, np.ndarray] = {}
+
+    def input(self, name: str, *shape: int | str, dtype: Any = np.float32) -> str:
+        """An input of the graph; a word in `shape` names an axis of any size."""
+        self._inputs.append(self._value(name, shape, dtype))
+        return name
+
+    def output(self, name: str, *shape: int | str) -> str:
+        """A float32 output of the graph, for an operator to give."""
+        self._outputs.append(self._value(name, shape, np.float32))
+        return name
 
     def op(self, kind: str, *inputs: str, out: str = "", domain: str = "", **attrs: Any) -> str:
         """An operator of one output; without a name one is chosen here."""
         return self.split(kind, *inputs, outs=[out], domain=domain, **attrs)[0]
 
     def split(
-        self, kind: str, *inputs: str, outs: Sequence[str], domain: str = "", **attrs: Any
+        self, kind: str, *inputs: str, outs: Sequence[str | None], domain: str = "", **attrs: Any
     ) -> list[str]:
-        """An operator of several outputs; an empty name is chosen here."""
-        names = [out or f"v{len(self._nodes)}.{i}" for i, out in enumerate(outs)]
-        self._nodes.append(self._helper.make_node(kind, inputs, names, domain=domain, **attrs))
+        """An operator of several outputs; an empty name is chosen here, None leaves one out."""
+        at = len(self._nodes)
+        names = ["" if out is None else out or f"v{at}.{i}" for i, out in enumerate(outs)]
+        self._nodes.append(self._onnx.helper.make_node(kind, inputs, names, domain=domain, **attrs))
         return names
 
     def constant(self, values: np.ndarray) -> str:
-        """An initializer that holds `values` as they are."""
+        """`values` as they are; not copied, so not to be changed until the graph is open."""
         name = f"c{len(self._constants)}"
-        self._constants.append(self._to_tensor(values, name))
+        self._constants[name] = values
         return name
 
-    def matmul(self, x: str, weights: Sequence[Tensor], out: str = "") -> str:
-        """x (1, K) times every weight (N_i, K): (1, ΣN)."""
+    def matmul(self, x: str, weights: Sequence[Tensor]) -> str:
+        """x (..., K) times every weight (N_i, K): (..., ΣN)."""
         codes, scales = zip(*(quantise(w, self._bits) for w in weights), strict=True)
         rows, width = sum(len(c) for c in codes), weights[0].shape[1]
         held = [self.constant(np.concatenate(part)) for part in (codes, scales)]
         return self.op(
-            "MatMulNBits", x, *held, out=out, domain="com.microsoft", K=width, N=rows,
+            "MatMulNBits", x, *held, domain="com.microsoft", K=width, N=rows,
             bits=self._bits, block_size=BLOCK, accuracy_level=ACCURACY_LEVEL,
         )  # fmt: skip
 
-    def open(
-        self,
-        inputs: dict[str, tuple[int, int]],
-        outputs: dict[str, tuple[int, int]],
-        threads: int,
-    ) -> Any:
-        """The session of this graph, whose inputs and outputs are float32 of these shapes."""
+    def open(self, threads: int) -> Any:
+        """The session of this graph; the graph is spent."""
         import onnxruntime as ort
 
-        value, opset = self._helper.make_tensor_value_info, self._helper.make_opsetid
-        fed, made = ([value(n, 1, s) for n, s in side.items()] for side in (inputs, outputs))
-        graph = self._helper.make_graph(self._nodes, "nbits", fed, made, self._constants)
-        opsets = [opset("", 17), opset("com.microsoft", 1)]
-        model = self._helper.make_model(graph, opset_imports=opsets, ir_version=9)
+        helper = self._onnx.helper
+        given, outside = [], []
+        for name, values in self._constants.items():
+            if values.nbytes < _INLINE:
+                given.append(self._onnx.numpy_helper.from_array(values, name))
+                continue
+            # Handed over beside the model, whose own bytes may not pass 2 GB and would be copied.
+            tensor = self._onnx.TensorProto(name=name, dims=values.shape)
+            tensor.data_type = helper.np_dtype_to_tensor_dtype(values.dtype)
+            tensor.data_location = self._onnx.TensorProto.EXTERNAL
+            tensor.external_data.add(key="location", value="given")
+            given.append(tensor)
+            outside.append(name)
+        graph = helper.make_graph(self._nodes, "nbits", self._inputs, self._outputs, given)
+        opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
         options = ort.SessionOptions()
         options.log_severity_level = 3
-        # Every session has a pool of its own (a shared one would bind all of the process's), so
-        # pools are small and sleep between calls.
-        options.intra_op_num_threads = min(threads, MAX_THREADS)
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.intra_op_num_threads = threads
+        options.enable_mem_pattern = False  # it keeps a plan for every length it has seen
+        # Threads wait awake within a call, where products follow at once, and sleep between calls.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+        held = [ort.OrtValue.ortvalue_from_numpy(self._constants[name]) for name in outside]
+        options.add_external_initializers(outside, held)
         serialised = model.SerializeToString()
-        return ort.InferenceSession(serialised, options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(serialised, options, providers=["CPUExecutionProvider"])
+        self._constants.clear()
+        return session
+
+    def _value(self, name: str, shape: Sequence[int | str], dtype: Any) -> Any:
+        helper = self._onnx.helper
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        return helper.make_tensor_value_info(name, kind, shape)
 
 
 def quantise(weight: Tensor, bits: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,5 @@
-"""Runs HunyuanOCR on the CPU in PyTorch behind the engine protocol.
+"""Runs HunyuanOCR on the CPU behind the engine protocol: in PyTorch, but for the llm in 4 or 8
+bits, which is a graph of ONNX Runtime (`fallback.quantised_llm`).
 
 Knows the two graphs of the contract and a cache; knows no prompts, images or gears. Activations are
 float32 in every precision; a profile decides how the weights lie and multiply (`fallback.kernels`).
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,13 +20,13 @@ from torch import Tensor
 
 from fallback.checkpoint import Checkpoint
 from fallback.chunk import MASKED, Chunk, causal_mask, plan_chunk
-from fallback.decode_step import DecodeStep
 from fallback.dims import TextDims
 from fallback.errors import EngineUnavailableError, GraphInputError
-from fallback.host_array import HostArray
+from fallback.host_array import HostArray, zeroed_pages
 from fallback.hunyuanocr import Llm, Vision
-from fallback.kernels import default_precision, invariant_rows, linear_for
+from fallback.kernels import BITS, default_precision, invariant_rows, linear_for
 from fallback.ort_engine import available_cpus
+from fallback.quantised_llm import QuantisedCache, QuantisedLlm
 from fallback.torchscript import find_packaged, open_packaged
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class TorchKVCache:
         self.slots, self.capacity = slots, capacity
         self.lengths = np.zeros(slots, np.int32)
         shape = (text.layers, slots, _in_blocks(capacity), text.kv_width)
-        self.keys, self.values = torch.zeros(shape), torch.zeros(shape)
+        self.keys, self.values = (torch.from_numpy(zeroed_pages(shape)) for _ in range(2))
         # Every step's mask of one sequence is a slice: zeros for its rows, then masked ones.
         self.mask = torch.cat(
             [torch.zeros(1, 1, capacity), torch.full((1, 1, _ROWS), float(MASKED))], -1
@@ -73,7 +74,7 @@ class TorchKVCache:
 class TorchEngine:
     """The CPU engine: `vision` and `llm` as modules or scripted files, one caller at a time.
 
-    invariant_rows: up to so many sequences, one row each, get the same logits to the bit as alone.
+    invariant_rows: see `fallback.kernels.invariant_rows`.
     PyTorch's thread count belongs to the process: the last engine opened sets it.
     """
 
@@ -88,9 +89,8 @@ class TorchEngine:
         text: TextDims,
         settings: Mapping[str, Any] = MappingProxyType({}),
         threads: int | None = None,
-        step: DecodeStep | None = None,
     ) -> None:
-        self._vision, self._llm, self._text, self._step = vision, llm, text, step
+        self._vision, self._llm, self._text = vision, llm, text
         self._causal = torch.zeros(1, 1, 1)
         threads = threads or available_cpus()
         torch.set_num_threads(threads)
@@ -119,16 +119,17 @@ class TorchEngine:
         torch.set_num_threads(1)  # packing is serial: the parts are built side by side instead
         try:
             with ThreadPoolExecutor(threads) as pool:
-                llm = pool.submit(Llm, source, dims, linear)
+                if chosen in BITS:
+                    llm: Future[Any] = pool.submit(
+                        QuantisedLlm, source, dims.text, BITS[chosen], threads
+                    )
+                else:
+                    llm = pool.submit(Llm, source, dims, linear)
                 vision = pool.submit(Vision, source, dims, linear)
-                step = None
-                if chosen == "int4":
-                    step = pool.submit(DecodeStep, source, dims.text, 4, threads)
         finally:
             torch.set_num_threads(threads)
-        parts = vision.result().eval(), llm.result().eval(), dims.text
-        by_one = step.result() if step else None
-        engine = cls(*parts, {"precision": chosen}, threads, by_one)
+        parts = vision.result(), llm.result(), dims.text
+        engine = cls(*parts, {"precision": chosen}, threads)
         log.info("torch: opened %s, %s", checkpoint.folder, dict(engine.settings))
         return engine
 
@@ -181,19 +182,20 @@ class TorchEngine:
         """Host memory; what is in it is undefined."""
         return HostArray(np.empty(tuple(shape), dtype))
 
-    def kv_cache(self, slots: int, capacity: int) -> TorchKVCache:
+    def kv_cache(self, slots: int, capacity: int) -> TorchKVCache | QuantisedCache:
         """A zeroed cache; memory is taken page by page as rows are written."""
         if slots < 1 or not 0 < capacity <= self._text.max_positions:
             raise GraphInputError(
                 f"a cache of {slots} × {capacity} rows: at least one slot, and at most"
                 f" {self._text.max_positions} rows, the model's context"
             )
-        return TorchKVCache(self._text, slots, capacity)
+        kind = QuantisedCache if isinstance(self._llm, QuantisedLlm) else TorchKVCache
+        return kind(self._text, slots, capacity)
 
     @torch.inference_mode()
     def extend(
         self,
-        cache: TorchKVCache,
+        cache: TorchKVCache | QuantisedCache,
         first_slot: int,
         counts: Sequence[int],
         embeds: np.ndarray | HostArray,
@@ -211,15 +213,16 @@ class TorchEngine:
         chunk = plan_chunk(
             cache.lengths, cache.capacity, first_slot, counts, tuple(rows.shape), select
         )
+        turns = _tensor(cos, "cos"), _tensor(sin, "sin")
+        if isinstance(cache, QuantisedCache):
+            assert isinstance(self._llm, QuantisedLlm)
+            return self._llm.extend(cache, chunk, rows.numpy(), *(turn.numpy() for turn in turns))
         q, b = chunk.q, len(chunk.counts)
-        if self._step is not None and b == q == 1 and len(select[0]) < 2:
-            return self._extend_by_one(self._step, cache, chunk, rows, cos, sin)
         slots = slice(first_slot, first_slot + b)
         seen = _in_blocks(chunk.rows)
         logits, new_keys, new_values = self._llm(
             rows[:, :q],
-            _tensor(cos, "cos")[:, :q],
-            _tensor(sin, "sin")[:, :q],
+            *(turn[:, :q] for turn in turns),
             self._past_mask(cache, chunk, seen),
             self._chunk_mask(q).expand(b, q, q),
             torch.from_numpy(chunk.one_hot(q)),
@@ -231,25 +234,9 @@ class TorchEngine:
         cache.lengths[slots] += chunk.counts.astype(np.int32)
         return logits.numpy()
 
-    def _extend_by_one(
-        self,
-        step: DecodeStep,
-        cache: TorchKVCache,
-        chunk: Chunk,
-        rows: Tensor,
-        cos: np.ndarray,
-        sin: np.ndarray,
-    ) -> np.ndarray:
-        slot, length = chunk.first, int(chunk.lengths[0])
-        turn = _tensor(cos, "cos")[0, 0], _tensor(sin, "sin")[0, 0]
-        logits = step(rows[0, 0], *turn, cache.keys[:, slot], cache.values[:, slot], length)
-        cache.lengths[slot] += 1
-        return logits[None, : chunk.select.size].numpy()
-
     def close(self) -> None:
         """Lets go of the weights; idempotent."""
         self._vision = self._llm = _closed
-        self._step = None
 
     def _past_mask(self, cache: TorchKVCache, chunk: Chunk, rows: int) -> Tensor:
         if len(chunk.lengths) == 1:

@@ -110,6 +110,7 @@ def take_turns(
                 candidate.times.setdefault(stage, []).extend(candidate.ask(f"{stage} {count}"))
     for candidate in candidates:
         if candidate.ours and "decode" in stages:
+            candidate.ask("past_4")
             candidate.times["decode_4"] = candidate.ask(f"decode_4 {steps}")
         candidate.peak_bytes = candidate.ask("memory")
 

@@ -3,9 +3,9 @@
     python -m scripts.bench_cpu_worker ours int8 FOLDER THREADS
     python -m scripts.bench_cpu_worker transformers bfloat16 FOLDER THREADS
 
-Each line of stdin is a measurement (vision, prefill, past, decode N, memory); each answer is one
-JSON line of seconds. Being resident, engines can be measured in turns, so that a busy machine slows
-all alike.
+Each line of stdin is a measurement (vision, prefill, past, decode N, past_4, decode_4 N, memory);
+each answer is one JSON line of seconds. Being resident, engines can be measured in turns, so that a
+busy machine slows all alike.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Candidate(Protocol):
         """A prompt into an empty cache; decoding goes on from it."""
 
     def past(self) -> None:
-        """Random rows in place of a prompt's: steps on them cost what others do."""
+        """A prompt's rows, or as many random ones: steps on them cost the same."""
 
     def decode(self) -> None: ...
 
@@ -62,7 +62,6 @@ class Ours:
         self._prompt = embeds, cos[None], sin[None]
         self._cache = self._engine.kv_cache(1, 2048)
         self._four = self._engine.kv_cache(4, 512)
-        self._four.lengths[:] = self.length  # zeroed rows cost what others do
 
     def vision(self) -> None:
         self._engine.run("vision", self._patches)
@@ -73,9 +72,14 @@ class Ours:
         self._engine.extend(self._cache, 0, [self.length], *self._prompt, last)
 
     def past(self) -> None:
-        self._cache.lengths[0] = self.length
-        for side in (self._cache.keys, self._cache.values):
-            side[:, 0, : self.length].normal_()
+        self.prefill()
+
+    def past_4(self) -> None:
+        """A prompt for each of four sequences."""
+        last = [[self.length - 1]]
+        for slot in range(4):
+            self._four.truncate(slot, 0)
+            self._engine.extend(self._four, slot, [self.length], *self._prompt, last)
 
     def decode(self) -> None:
         step = (part[:, -1:] for part in self._prompt)

@@ -21,8 +21,9 @@ def test_the_kernel_multiplies_what_the_codes_say(width: int, bits: int) -> None
     values = wide.reshape(24, -1, BLOCK).astype(np.float32) - (1 << (bits - 1))
     held = (values * scales[..., None]).reshape(24, -1)[:, :width]
     graph = Graph(bits)
-    graph.matmul("x", list(torch.from_numpy(weight).split(10)), out="y")
-    got = graph.open({"x": (1, width)}, {"y": (1, 24)}, threads=1).run(None, {"x": x})[0]
+    product = graph.matmul(graph.input("x", 1, width), list(torch.from_numpy(weight).split(10)))
+    graph.op("Identity", product, out=graph.output("y", 1, 24))
+    got = graph.open(threads=1).run(None, {"x": x})[0]
     assert np.linalg.norm(got - x @ held.T) < 0.02 * np.linalg.norm(x @ held.T)
     assert np.linalg.norm(held - weight) < {4: 0.13, 8: 0.01}[bits] * np.linalg.norm(weight)
     assert not got[0, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -56,7 +57,7 @@ def test_four_sequences_at_once_give_what_each_gives_alone(engine: TorchEngine) 
         np.testing.assert_allclose(second[b], want[0], atol=1e-4)
 
 
-@pytest.mark.parametrize("precision", ["int8", "bf16"])
+@pytest.mark.parametrize("precision", ["int8", "int4", "bf16"])
 def test_a_row_of_a_batch_has_the_same_bits_as_alone(tiny: Checkpoint, precision: str) -> None:
     """Else rounding to codes makes last bits into other tokens, and an answer depends on who else
     is being read."""
@@ -76,16 +77,6 @@ def test_a_row_of_a_batch_has_the_same_bits_as_alone(tiny: Checkpoint, precision
                 mine = tuple(part[b : b + 1] for part in step)
                 want = engine.extend(alone, 0, [1], *mine, [[0]])
                 np.testing.assert_array_equal(logits[b], want[0])
-
-
-def test_a_broken_row_of_an_8_bit_batch_breaks_no_other() -> None:
-    weight = torch.eye(8, 16)
-    linear = Int8Linear([weight], [])
-    x = torch.randn(3, 16, generator=torch.Generator().manual_seed(1))
-    x[1, 3] = torch.nan
-    y = linear(x)
-    assert y[1].isnan().all()
-    torch.testing.assert_close(y[::2], x[::2, :8], atol=0.05, rtol=0)
 
 
 def test_a_truncated_slot_goes_on_as_if_the_rows_had_never_been(engine: TorchEngine) -> None:
@@ -112,16 +103,33 @@ def test_several_rows_of_a_draft_are_scored_at_once(engine: TorchEngine) -> None
     np.testing.assert_allclose(got, np.stack(want), atol=1e-4)
 
 
-def test_decoding_moves_no_cache_and_keeps_no_tensor(engine: TorchEngine) -> None:
-    cache = engine.kv_cache(1, 64)
-    engine.extend(cache, 0, [4], *rows(7, 1, 4), [[3]])
-    step = rows(8, 1, 1)
-    engine.extend(cache, 0, [1], *step, [[0]])
-    address, alive = cache.keys.data_ptr(), count_tensors()
-    for _ in range(50):
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_decoding_moves_no_cache_and_keeps_no_tensor(tiny: Checkpoint, precision: str) -> None:
+    with TorchEngine.open(tiny, precision, threads=1) as engine:
+        cache = engine.kv_cache(1, 64)
+        engine.extend(cache, 0, [4], *rows(7, 1, 4), [[3]])
+        step = rows(8, 1, 1)
         engine.extend(cache, 0, [1], *step, [[0]])
-    assert cache.keys.data_ptr() == address
-    assert count_tensors() == alive
+        address, alive = np.asarray(cache.keys).ctypes.data, count_tensors()
+        for _ in range(50):
+            engine.extend(cache, 0, [1], *step, [[0]])
+        assert np.asarray(cache.keys).ctypes.data == address
+        assert count_tensors() == alive
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_cache_takes_no_memory_before_it_is_used(tiny: Checkpoint, precision: str) -> None:
+    with TorchEngine.open(tiny, precision, threads=1) as engine:
+        before = resident_bytes()
+        cache = engine.kv_cache(64, 4096)  # 67 MB
+        prompt = rows(7, 1, 100)
+        for slot in range(64):
+            engine.extend(cache, slot, [100], *prompt, [[99]])
+        assert resident_bytes() - before < 20e6
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def count_tensors() -> int:
@@ -148,7 +156,7 @@ def test_the_graph_by_its_contract_is_the_same_step(engine: TorchEngine) -> None
 
 
 # Relative error of logits against fp32 after one prefill; about twice what was measured.
-COST = {"bf16": 0.02, "int8": 0.12, "int4": 0.25}
+COST = {"bf16": 0.02, "int8": 0.07, "int4": 0.6}
 
 
 @pytest.mark.parametrize("precision", COST)

@@ -102,7 +102,7 @@ def test_the_reader_reads_its_world(exact: Answers) -> None:
 
 @pytest.mark.parametrize(
     ("precision", "cer", "f1", "fields"),
-    [("bf16", 0.005, 0.03, 0.05), ("int8", 0.01, 0.05, 0.05), ("int4", 0.02, 0.05, 0.1)],
+    [("bf16", 0.005, 0.03, 0.05), ("int8", 0.01, 0.05, 0.05), ("int4", 0.01, 0.05, 0.1)],
 )
 def test_a_lower_precision_scores_alike(
     exact: Answers, precision: str, cer: float, f1: float, fields: float
@@ -125,6 +125,11 @@ def test_batches_chunks_and_drafts_change_no_character(
 ) -> None:
     with OCR(str(READER), "torch", precision="fp32", threads=1, **settings) as ocr:
         assert read_sheet(ocr, at_once, **options) == exact
+
+
+def test_in_8_bits_company_changes_no_character() -> None:
+    with OCR(str(READER), "torch", precision="int8", threads=1, slots=4) as ocr:
+        assert read_sheet(ocr, at_once=4) == read_sheet(ocr)
 
 
 @pytest.mark.slow
