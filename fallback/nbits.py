@@ -1,4 +1,4 @@
-"""Matrices in 4 or 8 bits for ONNX Runtime's MatMulNBits, and small graphs around them.
+"""Matrices in 4 or 8 bits for ONNX Runtime's MatMulNBits, and graphs around them.
 
 On processors without AVX-512 it is the fastest one-row kernel there is (measured on AVX2, one
 thread, for the decoder's 415 M weights: 18 ms in 4 bit, 30 in 8; PyTorch's 8 bit 26, its own 4 bit
@@ -65,6 +65,10 @@ class Graph:
         name = f"c{len(self._constants)}"
         self._constants[name] = values
         return name
+
+    def ints(self, *values: int) -> str:
+        """A constant of whole numbers: a shape, sizes, indices."""
+        return self.constant(np.array(values))
 
     def matmul(self, x: str, weights: Sequence[Tensor]) -> str:
         """x (..., K) times every weight (N_i, K): (..., ΣN)."""
