@@ -216,12 +216,11 @@ def _attention(g: Graph, w: Source, i: int, prefix: str, t: TextDims, y: str) ->
     qk = g.op("Reshape", qk, g.ints(0, 0, H + K, 2, D // 2))
     other = g.op("Gather", qk, g.ints(1, 0), axis=3)
     qk = g.op("Add", g.op("Mul", qk, "cos"), g.op("Mul", other, "sin"))
-    qk = g.op("Reshape", qk, g.ints(0, 0, H + K, D))
-    qk = _norm(g, qk, torch.ones(D), t.eps)
+    qk = _norm(g, qk, torch.ones(2, D // 2), t.eps)
     query = w(prefix + "query_layernorm.weight").float() * D**-0.5
     key = w(prefix + "key_layernorm.weight").float()
     scale = torch.cat([query.expand(H, -1), key.expand(K, -1)])
-    qk = g.op("Mul", qk, g.constant(scale.numpy()))
+    qk = g.op("Mul", qk, g.constant(scale.view(H + K, 2, -1).numpy()))
     qk = g.op("Reshape", qk, g.ints(0, 0, -1))
     q, k = g.split("Split", qk, g.ints(H * D, K * D), outs=["", ""], axis=2)
     cache = [g.input(f"past_{side}.{i}", "B", K, "S", D) for side in ("key", "value")]
@@ -234,8 +233,9 @@ def _attention(g: Graph, w: Source, i: int, prefix: str, t: TextDims, y: str) ->
 
 
 def _norm(g: Graph, x: str, weight: Tensor, eps: float) -> str:
+    """Over the axes of `weight`, the last ones of x."""
     scale = g.constant(weight.float().numpy())
-    return g.op("SimplifiedLayerNormalization", x, scale, axis=-1, epsilon=eps)
+    return g.op("SimplifiedLayerNormalization", x, scale, axis=-weight.dim(), epsilon=eps)
 
 
 def _add_norm(g: Graph, x: str, y: str, weight: Tensor, eps: float) -> tuple[str, str]:

@@ -19,12 +19,10 @@ BLANK = 0  # the CTC blank is the first class
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One recognised crop. `score` is the mean probability of its characters (0..1);
-    `columns[i]` is where character i was seen, 0..1 along the crop's width."""
+    """One recognised crop: its text, the probability of each character (0..1) and their mean."""
 
     text: str
     score: float
-    columns: tuple[float, ...]
     char_scores: tuple[float, ...]
 
 
@@ -63,20 +61,14 @@ def rec_input(crops: Sequence[NDArray[np.uint8]], width: int) -> NDArray[np.floa
 
 
 def ctc_decode(
-    ids: NDArray[np.integer], scores: NDArray[np.float32], characters: Sequence[str], used: float
+    ids: NDArray[np.integer], scores: NDArray[np.float32], characters: Sequence[str]
 ) -> Reading:
     """Best path of one crop: `ids` (T,) classes and `scores` (T,) their probabilities; repeats
-    are merged, blanks dropped. `used` is the share of the width that is not padding."""
+    are merged, blanks dropped."""
     keep = np.flatnonzero((ids != BLANK) & np.append(True, ids[1:] != ids[:-1]))
     text = "".join(characters[i] for i in ids[keep])
     chars = scores[keep]
-    columns = (keep + 0.5) / (len(ids) * max(used, 1e-6))
-    return Reading(
-        text,
-        float(chars.mean()) if len(chars) else 0.0,
-        tuple(np.minimum(columns, 1.0).tolist()),
-        tuple(chars.tolist()),
-    )
+    return Reading(text, float(chars.mean()) if len(chars) else 0.0, tuple(chars.tolist()))
 
 
 def split_at_gaps(crop: NDArray[np.uint8], max_ratio: float) -> list[tuple[int, int]]:

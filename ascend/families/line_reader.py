@@ -69,14 +69,14 @@ class LineReader:
     def read(self, crops: Sequence[Crop], check: Callable[[], None] = go_on) -> list[Reading]:
         """The reading of each crop; crops wider than the widest canvas are read in pieces."""
         widest = self._settings.max_rec_width / REC_HEIGHT
-        pieces = [(i, span_) for i, c in enumerate(crops) for span_ in split_at_gaps(c, widest)]
+        pieces = [(i, extent) for i, c in enumerate(crops) for extent in split_at_gaps(c, widest)]
         parts = [crops[i][:, a:b] for i, (a, b) in pieces]
         with span("rec"):
             readings = self._read_pieces(parts, check)
-        joined: list[list[tuple[Reading, tuple[int, int]]]] = [[] for _ in crops]
-        for (i, extent), reading in zip(pieces, readings, strict=True):
-            joined[i].append((reading, extent))
-        return [_join(j, crops[i].shape[1]) for i, j in enumerate(joined)]
+        joined: list[list[Reading]] = [[] for _ in crops]
+        for (i, _), reading in zip(pieces, readings, strict=True):
+            joined[i].append(reading)
+        return [_join(parts) for parts in joined]
 
     def _read_pieces(self, parts: Sequence[Crop], check: Callable[[], None]) -> list[Reading]:
         widths = [rec_width(p) for p in parts]
@@ -91,8 +91,7 @@ class LineReader:
             answer = self._engine.run("rec", {"image": image})
             ids, scores = answer["ids"].numpy(), answer["scores"].numpy()
             for row, i in enumerate(group):
-                used = min(1.0, widths[i] / canvas)
-                out[i] = ctc_decode(ids[row], scores[row], self._characters, used)
+                out[i] = ctc_decode(ids[row], scores[row], self._characters)
 
         batches = list(_rec_batches(order, widths, self._engine.gears("rec")))
         for _ in self._pool.map(read, batches) if self._pool else map(read, batches):
@@ -105,13 +104,12 @@ def half_turn(crop: Crop) -> Crop:
     return np.ascontiguousarray(crop[::-1, ::-1])
 
 
-def _join(parts: list[tuple[Reading, tuple[int, int]]], width: int) -> Reading:
+def _join(parts: list[Reading]) -> Reading:
     if len(parts) == 1:
-        return parts[0][0]
-    chars = [s for r, _ in parts for s in r.char_scores]
-    columns = [(a + c * (b - a)) / width for r, (a, b) in parts for c in r.columns]
+        return parts[0]
+    chars = [score for part in parts for score in part.char_scores]
     score = float(np.mean(chars)) if chars else 0.0
-    return Reading("".join(r.text for r, _ in parts), score, tuple(columns), tuple(chars))
+    return Reading("".join(part.text for part in parts), score, tuple(chars))
 
 
 def _batches(count: int, gears: Gears | None, free: int) -> Iterator[tuple[int, int, int]]:

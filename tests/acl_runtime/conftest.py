@@ -1,4 +1,4 @@
-"""An emulated machine per test, and the toy bundle compiled once."""
+"""The toy bundle, compiled once, and its engine on the emulated machine."""
 
 from __future__ import annotations
 
@@ -22,18 +22,6 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def half_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return toy.bundle(tmp_path_factory.mktemp("half"), precision="float16")
-
-
-@pytest.fixture
-def machine() -> Iterator[Any]:
-    """A fresh emulated machine; at the end nothing may be alive and no rule broken."""
-    from tests.pyacl_emulator import control
-
-    control.reset(time_scale=0.0)
-    yield control
-    left = (control.live_handles, control.live_bytes, control.violations, control.leaks)
-    control.reset()
-    assert left == (0, 0, [], [])
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
-"""One export of each family for all tests of the builder, and the stand-in for ATC on PATH."""
+"""One export of each family for all tests of the builder."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from importlib.metadata import version as package_version
@@ -21,8 +19,8 @@ from ascend.opening import open_family
 from atc_configs.soc import load_soc
 from host_pipeline.page import Page
 from scripts.make_checkpoint import TINY, write_checkpoint
-from tests import pyacl_emulator
 from tests.build import small_page
+from tests.conftest import find_compiler
 
 ROOT = Path(__file__).parents[2]
 READER = ROOT / "tests" / "data" / "reader"
@@ -108,38 +106,12 @@ def ppocr_export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def compiler(monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The stand-in, found as the real one is."""
-    return _find_compiler(monkeypatch)
-
-
-def _find_compiler(monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = Path(pyacl_emulator.__file__).parent
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("HYOCR_EMULATOR_PYTHON", sys.executable)
-    monkeypatch.delenv("ASCEND_TOOLKIT_HOME", raising=False)
-    return folder / "atc"
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A fresh emulated machine; at the end nothing may be alive and no rule broken."""
-    monkeypatch.setenv("HYOCR_ACL", "tests.pyacl_emulator")
-    control = pyacl_emulator.control
-    control.reset(soc="Ascend310P3", time_scale=0.0)
-    yield control
-    left = (control.live_handles, control.live_bytes, control.violations, control.leaks)
-    control.reset(soc="Ascend310P3")
-    assert left == (0, 0, [], [])
-
-
 def _small_bundle(
     export: Path, gears: dict[str, list[list[int]]], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     bundle = tmp_path_factory.mktemp("small") / "bundle"
     with pytest.MonkeyPatch.context() as patch:
-        _find_compiler(patch)
+        find_compiler(patch)
         compile_bundle(export, load_soc("Ascend310P3"), bundle, gears=gears)
     return bundle
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from ascend.build.bundle import compile_bundle
 from ascend.build.bundle_parity import check_bundle
 from ascend.build.calibration import draw_pages
@@ -14,16 +12,8 @@ from ascend.build.op_table import load_op_table
 from ascend.build.oplint import is_clean, lint
 from atc_configs.manifest import read_manifest
 from atc_configs.soc import load_soc
-from tests import pyacl_emulator
 
 CHIPS = ("Ascend310P3", "Ascend310B1", "Ascend910B4")
-
-
-@pytest.fixture
-def emulator(monkeypatch):
-    monkeypatch.setenv("HYOCR_ACL", "tests.pyacl_emulator")
-    yield pyacl_emulator.control
-    pyacl_emulator.control.reset(soc="Ascend310P3")
 
 
 def _lint_all(folder: Path) -> None:
@@ -36,14 +26,14 @@ def _lint_all(folder: Path) -> None:
 
 
 def test_hunyuanocr_from_checkpoint_to_checked_bundle(
-    hunyuan_export, tiny, tmp_path, compiler, emulator
+    hunyuan_export, tiny, tmp_path, compiler, machine
 ):
     _lint_all(hunyuan_export)
     for chip in CHIPS:
         compile_bundle(hunyuan_export, load_soc(chip), tmp_path / chip)
     # A copy of the folder is all that a box needs.
     bundle = (tmp_path / "Ascend310P3").rename(tmp_path / "copied")
-    emulator.reset(soc="Ascend310P3")
+    machine.reset(soc="Ascend310P3")
     verdict = check_bundle(bundle, tiny, [draw_pages()[0]], max_tokens=4)
     assert verdict.emulated
     assert verdict.graphs.keys() == {"vision", "llm"}
@@ -52,10 +42,10 @@ def test_hunyuanocr_from_checkpoint_to_checked_bundle(
     assert read_manifest(bundle).graphs["llm"].parity["cosine"] > 0.999
 
 
-def test_ppocr_from_wheel_to_checked_bundle(ppocr_export, tmp_path, compiler, emulator):
+def test_ppocr_from_wheel_to_checked_bundle(ppocr_export, tmp_path, compiler, machine):
     _lint_all(ppocr_export)
     compile_bundle(ppocr_export, load_soc("Ascend310P3"), tmp_path / "bundle")
-    emulator.reset(soc="Ascend310P3")
+    machine.reset(soc="Ascend310P3")
     verdict = check_bundle(tmp_path / "bundle", None, [draw_pages()[0]])
     assert verdict.passed, verdict.refusals
     ((cpu, npu),) = verdict.texts

@@ -120,16 +120,10 @@ def test_a_bundle_shows_chip_gears_memory_and_parity(hunyuan_export, tmp_path, c
     json.dumps(facts)
 
 
-def test_the_chip_of_the_machine_is_compared(monkeypatch, tmp_path):
-    from tests import pyacl_emulator
-
-    monkeypatch.setenv("HYOCR_ACL", "tests.pyacl_emulator")
-    try:
-        for soc, said in (("Ascend310P3", "matches"), ("Ascend910B4", "does not match")):
-            pyacl_emulator.control.reset(soc=soc)
-            assert said in inspect(_om(tmp_path / "m.om"))["this_device"]
-    finally:
-        pyacl_emulator.control.reset(soc="Ascend310P3")
+def test_the_chip_of_the_machine_is_compared(machine, tmp_path):
+    for soc, said in (("Ascend310P3", "matches"), ("Ascend910B4", "does not match")):
+        machine.reset(soc=soc)
+        assert said in inspect(_om(tmp_path / "m.om"))["this_device"]
 
 
 def test_an_unfinished_bundle_says_how_to_finish_it(tmp_path):

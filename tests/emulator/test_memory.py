@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from pathlib import Path
 from types import ModuleType
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.emulator.program import D2H, download, upload
+from tests.peak import peak, reset_peak
 from tests.pyacl_emulator import EmulatorViolation, control
 
 
@@ -73,7 +73,7 @@ def test_fresh_and_freed_memory_is_poison(ready: ModuleType) -> None:
 
 def test_large_blocks_are_poison_and_cost_nothing_until_touched(ready: ModuleType) -> None:
     size = 8 << 30
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = reset_peak()
     pointer, ret = ready.rt.malloc(size, 0)
     assert ret == 0
     for offset in (0, size // 2, size - 8):
@@ -81,7 +81,7 @@ def test_large_blocks_are_poison_and_cost_nothing_until_touched(ready: ModuleTyp
     upload(ready, pointer + size // 2, np.zeros(2, np.float32))
     assert not download(ready, pointer + size // 2, (2,), np.float32).any()
     ready.rt.free(pointer)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+    assert peak() - before < 64 << 20
 
 
 def test_freeing_twice_is_a_violation(ready: ModuleType) -> None:
@@ -175,10 +175,10 @@ def test_a_long_life_of_allocations_keeps_memory_flat(ready: ModuleType) -> None
         ready.rt.free(pointer)
 
     round_trip()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = reset_peak()
     for _ in range(100):
         round_trip()
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+    assert peak() - before < 64 << 20
     assert control.counters.live_device_bytes[0] == 0
 
 
@@ -195,8 +195,8 @@ def test_resets_leak_neither_memory_nor_descriptors(acl: ModuleType) -> None:
     for _ in range(4):
         process()
     files = len(list(descriptors.iterdir()))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = reset_peak()
     for _ in range(20):
         process()
     assert len(list(descriptors.iterdir())) == files
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+    assert peak() - before < 64 << 20

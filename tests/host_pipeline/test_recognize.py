@@ -13,20 +13,13 @@ ALPHABET = ("", "a", "b", " ")
 def test_the_best_path_merges_repeats_and_drops_blanks() -> None:
     ids = np.array([0, 1, 1, 0, 1, 2, 0, 0])
     scores = np.array([0.9, 0.8, 0.7, 0.9, 0.6, 0.5, 0.9, 0.9], np.float32)
-    reading = ctc_decode(ids, scores, ALPHABET, used=1.0)
+    reading = ctc_decode(ids, scores, ALPHABET)
     assert reading.text == "aab"
     assert reading.score == pytest.approx((0.8 + 0.6 + 0.5) / 3)
-    assert reading.columns == pytest.approx([1.5 / 8, 4.5 / 8, 5.5 / 8])
-
-
-def test_columns_ignore_the_padding() -> None:
-    ids = np.array([0, 1, 0, 0])
-    reading = ctc_decode(ids, np.ones(4, np.float32), ALPHABET, used=0.5)
-    assert reading.columns == pytest.approx([1.5 / 2])
 
 
 def test_nothing_read_has_no_score() -> None:
-    assert ctc_decode(np.zeros(5, int), np.ones(5, np.float32), ALPHABET, 1.0).score == 0.0
+    assert ctc_decode(np.zeros(5, int), np.ones(5, np.float32), ALPHABET).score == 0.0
 
 
 def test_a_level_quad_is_cut_without_resampling() -> None:

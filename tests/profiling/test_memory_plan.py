@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,6 @@ from atc_configs.contract import ContractError
 from tests.acl_runtime import toy
 
 ACL = "tests.pyacl_emulator"
-
-
-@pytest.fixture
-def machine() -> Iterator[Any]:
-    from tests.pyacl_emulator import control
-
-    control.reset(time_scale=0.0)
-    yield control
-    control.reset()
 
 
 @pytest.fixture(scope="module")

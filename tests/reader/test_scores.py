@@ -7,9 +7,7 @@ slips: the slips of text and boxes hold about 800 characters, so 0.01 of error r
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,6 @@ from ascend.build.bundle import compile_bundle
 from ascend.build.export import export_model
 from atc_configs.soc import load_soc
 from scripts.train_reader.sheet import Sheet
-from tests import pyacl_emulator
 
 READER = Path(__file__).parents[1] / "data" / "reader"
 SHEET = Sheet(READER)
@@ -64,15 +61,9 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture
 def bundle(
-    exported: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[str], Path]]:
+    exported: Callable[[str], Path], tmp_path: Path, compiler: Path, machine: Any
+) -> Callable[[str], Path]:
     """Compiles an export for the emulated 310P3."""
-    folder = Path(pyacl_emulator.__file__).parent
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("HYOCR_EMULATOR_PYTHON", sys.executable)
-    monkeypatch.delenv("ASCEND_TOOLKIT_HOME", raising=False)
-    monkeypatch.setenv("HYOCR_ACL", "tests.pyacl_emulator")
-    pyacl_emulator.control.reset(soc="Ascend310P3", time_scale=0.0)
 
     def make(precision: str) -> Path:
         compile_bundle(
@@ -80,10 +71,7 @@ def bundle(
         )
         return tmp_path / precision
 
-    yield make
-    control = pyacl_emulator.control
-    assert (control.live_handles, control.live_bytes, control.violations) == (0, 0, [])
-    control.reset(soc="Ascend310P3")
+    return make
 
 
 def assert_near(answers: Answers, exact: Answers, cer: float, f1: float, fields: float) -> None:
