@@ -8,8 +8,8 @@ All candidates stay open in processes of their own and take turns, measurement b
 busy machine slows them alike: trust the ratios. Wall seconds are printed, processor seconds beside
 them. The page is 480×640 (1200 patches, prompt of 335 tokens) and 200 answer tokens; "page" is
 vision + prefill + 200 × the median decoding step. "Open" is imports and weights, "first token" that
-and the first vision and prefill. What takes a candidate longer than a minute (transformers in bf16
-without bf16 instructions: ten for one page's vision) is its first call alone; the table says so.
+and the first vision and prefill. What takes a candidate longer than a minute (the vision of
+transformers in bf16, without bf16 instructions) is its first call alone; the table says so.
 
 llama.cpp: build it natively and convert the same checkpoint, then name the three files:
 
