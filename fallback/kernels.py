@@ -157,13 +157,6 @@ def default_precision() -> str:
     return "int8" if integer and "x86" in torch.backends.quantized.supported_engines else "bf16"
 
 
-def invariant_rows(precision: str) -> int:
-    """Up to so many sequences of one row each, a row has the same bits as alone."""
-    if precision in BITS:  # by construction, any number
-        return 1 << 30
-    return _ROWS_ONE_BY_ONE if precision == "bf16" and not has_bf16_instructions() else 0
-
-
 def linear_for(precision: str) -> MakeLinear:
     """How the linear maps are made that PyTorch multiplies.
 

@@ -24,7 +24,7 @@ from fallback.dims import TextDims
 from fallback.errors import EngineUnavailableError, GraphInputError
 from fallback.host_array import HostArray, zeroed_pages
 from fallback.hunyuanocr import Llm, Vision
-from fallback.kernels import BITS, default_precision, invariant_rows, linear_for
+from fallback.kernels import BITS, default_precision, linear_for
 from fallback.ort_engine import available_cpus
 from fallback.quantised_llm import QuantisedCache, QuantisedLlm
 from fallback.torchscript import find_packaged, open_packaged
@@ -74,7 +74,6 @@ class TorchKVCache:
 class TorchEngine:
     """The CPU engine: `vision` and `llm` as modules or scripted files, one caller at a time.
 
-    invariant_rows: see `fallback.kernels.invariant_rows`.
     PyTorch's thread count belongs to the process: the last engine opened sets it.
     """
 
@@ -95,7 +94,6 @@ class TorchEngine:
         threads = threads or available_cpus()
         torch.set_num_threads(threads)
         self.settings: Mapping[str, Any] = {**settings, "threads": threads}
-        self.invariant_rows = invariant_rows(settings.get("precision", "fp32"))
 
     @classmethod
     def open(

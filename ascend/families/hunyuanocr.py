@@ -43,8 +43,8 @@ from host_pipeline.views import View, Views, fixed_view, hugging_views, native_v
 from profiling.spans import Recording, recording, span, together
 
 # Where the engine has no gears. Cache rows of one sequence: a page of 4608 patches and a long
-# answer; prompt tokens of one prefill step; draft tokens of one step, as the gear (1, 8, S).
-_CAPACITY, _CHUNK, _DRAFT = 8192, 512, 7
+# answer; prompt tokens of one prefill step.
+_CAPACITY, _CHUNK = 8192, 512
 
 # What stands in a row of a table or a list; equal rows are no loop.
 _ROW = re.compile(r"\n|<t[rdh]|\|")
@@ -96,11 +96,9 @@ class HunyuanOCR:
         longest = max((g["S"] for g in llm if g["Q"] == 1 and g["B"] >= slots), default=_CAPACITY)
         capacity = min(capacity or longest, files.dims.text.max_positions)
         self._budgets = _budgets([gear["N"] for gear in vision], capacity, files.dims.vision.merge)
-        self._draft = max((g["Q"] for g in llm if g["R"] > 1), default=_DRAFT + 1) - 1
-        if 1 < slots <= getattr(engine, "invariant_rows", 0):
-            # Only a sequence that runs alone drafts, and a row among drafts ends in other last bits
-            # than one by itself: here an answer would depend on who else is there.
-            self._draft = 0
+        # Only a gear makes drafts worth while: on a CPU a row more costs a third of a step, and a
+        # guess is kept one time in four (`bench.py drafting`).
+        self._draft = max((g["Q"] for g in llm if g["R"] > 1), default=1) - 1
         chunks = [g["Q"] for g in llm if g["Q"] > 1 and g["R"] == 1 and g["S"] >= _CHUNK]
         self._inputs = HunyuanInputs(engine, files, capacity=capacity, rope=rope, table=table)
         self._maths: Mapping[str, Any] = {"rope": rope, "table": table}

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from ascend.families import ReadRequest
 from ascend.families.hunyuanocr import HunyuanOCR
 from ascend.families.hunyuanocr_files import ModelFiles, open_files
+from ascend.same_gears import SameGears
+from atc_configs.contract import load_contract
 from fallback.torch_engine import TorchEngine
 from host_pipeline.page import Page
 from host_pipeline.result import Result
@@ -62,13 +65,36 @@ def test_threads_batches_and_chunks_change_no_answer(
 def test_drafts_change_no_answer_of_the_torch_engine(
     checkpoint: Path, alone: dict[int, Result]
 ) -> None:
-    family = HunyuanOCR.open(checkpoint, TorchEngine.open(checkpoint, "fp32", threads=1))
-    for i in range(6):
-        page, request = job(i)
-        options = {**request.options, "draft": False}
-        plain = family.read(page, ReadRequest(request.task, options=options))
-        assert plain.raw == alone[i].raw and plain.usage["drafted_tokens"] == 0
+    engine = Drafting(TorchEngine.open(checkpoint, "fp32", threads=1))
+    family = HunyuanOCR.open(checkpoint, engine)
+    drafting = [family.read(*job(i)) for i in range(6)]
     family.close()
+    assert [r.raw for r in drafting] == [alone[i].raw for i in range(6)]
+    assert sum(r.usage["drafted_kept_tokens"] for r in drafting) > 0
+    assert not any(r.usage["drafted_tokens"] for r in alone.values())  # on a CPU it does not pay
+
+
+def test_a_fallback_shows_the_gears_of_a_bundle_but_for_drafts(checkpoint: Path) -> None:
+    contract = load_contract("hunyuanocr")
+    with TorchEngine.open(checkpoint, "fp32", threads=1) as engine:
+        shown, every = SameGears(engine, contract).gears("llm"), contract.graph("llm").gears
+    assert any(g["R"] > 1 for g in every)
+    assert shown == tuple(g for g in every if g["R"] == 1)
+
+
+class Drafting:
+    """An engine with a gear for drafts."""
+
+    def __init__(self, engine: TorchEngine) -> None:
+        self._engine = engine
+
+    def gears(self, graph: str) -> tuple[dict[str, int], ...] | None:
+        rows = ((1, 1), (8, 8))
+        llm = tuple({"B": 1, "Q": q, "S": 4096, "R": r} for q, r in rows)
+        return llm if graph == "llm" else None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
 
 
 def test_a_page_equals_transformers_from_pixels_to_tokens(checkpoint: Path) -> None:

@@ -33,9 +33,9 @@ GEARS = {
 Answers = list[str]
 
 
-def read_sheet(ocr: OCR, at_once: int = 1, **options: Any) -> Answers:
+def read_sheet(ocr: OCR, at_once: int = 1) -> Answers:
     with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(lambda i: SHEET.read(ocr, i, **options), range(len(SHEET.slips))))
+        return list(pool.map(lambda i: SHEET.read(ocr, i), range(len(SHEET.slips))))
 
 
 @pytest.fixture(scope="module")
@@ -100,19 +100,18 @@ def test_a_lower_precision_scores_alike(
 
 
 @pytest.mark.parametrize(
-    ("settings", "at_once", "options"),
+    ("settings", "at_once"),
     [
-        pytest.param({"slots": 4}, 4, {}, id="four-slots"),
-        pytest.param({"slots": 3, "chunk": 16}, 6, {}, id="three-slots-chunks-of-16"),
-        pytest.param({"chunk": 7}, 1, {}, id="chunks-of-7"),
-        pytest.param({}, 1, {"draft": False}, id="no-draft"),
+        pytest.param({"slots": 4}, 4, id="four-slots"),
+        pytest.param({"slots": 3, "chunk": 16}, 6, id="three-slots-chunks-of-16"),
+        pytest.param({"chunk": 7}, 1, id="chunks-of-7"),
     ],
 )
-def test_batches_chunks_and_drafts_change_no_character(
-    exact: Answers, settings: dict[str, int], at_once: int, options: dict[str, bool]
+def test_batches_and_chunks_change_no_character(
+    exact: Answers, settings: dict[str, int], at_once: int
 ) -> None:
     with OCR(str(READER), "torch", precision="fp32", threads=1, **settings) as ocr:
-        assert read_sheet(ocr, at_once, **options) == exact
+        assert read_sheet(ocr, at_once) == exact
 
 
 def test_in_8_bits_company_changes_no_character() -> None:
