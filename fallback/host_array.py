@@ -6,6 +6,7 @@ import math
 import mmap
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
@@ -81,6 +82,6 @@ def zeroed_pages(shape: Sequence[int]) -> np.ndarray:
     """
     private = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
     memory = mmap.mmap(-1, 4 * math.prod(shape), **private)
-    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+    with suppress(AttributeError, OSError):  # systems and kernels without huge pages
         memory.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(memory, np.float32).reshape(shape)

@@ -67,9 +67,16 @@ class QuantisedLlm:
         self._together = self._rows_are_invariant()
 
     def __call__(
-        self, embeds: Tensor, cos: Tensor, sin: Tensor, past_mask: Tensor, chunk_mask: Tensor,
-        select: Tensor, past_keys: list[Tensor], past_values: list[Tensor],
-    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:  # fmt: skip
+        self,
+        embeds: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        past_mask: Tensor,
+        chunk_mask: Tensor,
+        select: Tensor,
+        past_keys: list[Tensor],
+        past_values: list[Tensor],
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """The graph by its contract (`fallback.hunyuanocr.Llm.forward`), on a copy of the past.
 
         Raises GraphInputError for masks that are not those of a past's first rows and a causal
@@ -97,9 +104,13 @@ class QuantisedLlm:
         return torch.from_numpy(logits), keys, values
 
     def extend(
-        self, cache: QuantisedCache, chunk: Chunk, embeds: np.ndarray, cos: np.ndarray,
+        self,
+        cache: QuantisedCache,
+        chunk: Chunk,
+        embeds: np.ndarray,
+        cos: np.ndarray,
         sin: np.ndarray,
-    ) -> np.ndarray:  # fmt: skip
+    ) -> np.ndarray:
         """Appends the chunk's rows to its slots; returns logits (B, R, V), zeros where a sequence
         has no such row.
 
