@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import statistics
 import struct
 import time
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from PIL import Image
 
 from ascend.serve.config import ServeConfig
 from ascend.serve.errors import RateLimited, Unauthorized
@@ -119,17 +122,22 @@ def test_a_deadline_that_passes_is_a_504(ppocr: Running) -> None:
 
 
 def test_a_client_that_leaves_frees_its_slot(hunyuan: Running, picture: bytes) -> None:
-    options = '{"max_tokens": 3000, "draft": false}'
-    with pytest.raises(httpx.ReadTimeout):
-        httpx.post(
-            hunyuan.url + "/v1/ocr",
-            content=picture,
-            params={"options": options},
-            timeout=1.0,
-            trust_env=False,
-        )
-    assert hunyuan.service.stable.running <= 1
+    count = 30  # of half a second each
+    page, document = Image.open(io.BytesIO(picture)), io.BytesIO()
+    page.save(document, "TIFF", save_all=True, append_images=[page] * (count - 1))
+    before, query = pages_read(hunyuan), {"stream": "true"}
+    with hunyuan.http.stream(
+        "POST", hunyuan.url + "/v1/ocr", content=document.getvalue(), params=query
+    ) as answer:
+        assert json.loads(next(answer.iter_lines()))["page_index"] == 0
     wait_for(lambda: hunyuan.service.stable.running == 0, 10)
+    assert 1 <= pages_read(hunyuan) - before < count
+
+
+def pages_read(server: Running) -> float:
+    """To their ends: what is cancelled counts as a page of its own kind."""
+    pages = {n: v for n, v in server.metrics().items() if n[0] == "hyocr_pages_total"}
+    return sum(value for name, value in pages.items() if "cancelled" not in name)
 
 
 def test_answers_do_not_depend_on_what_else_runs(hunyuan: Running) -> None:
