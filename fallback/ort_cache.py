@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fallback.chunk import Chunk, causal_mask
-from fallback.errors import GraphInputError
+from fallback.slots import Slots
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -20,21 +20,14 @@ if TYPE_CHECKING:
 SIDES = ("key", "value")
 
 
-class OrtKVCache:
+class OrtKVCache(Slots):
     """Keys and values, token-major: slabs[side] (layers, slots, capacity, K·D), zeroed, never
     moved.
     """
 
     def __init__(self, layers: int, slots: int, capacity: int, width: int, dtype: np.dtype) -> None:
-        self.slots, self.capacity = slots, capacity
-        self.lengths = np.zeros(slots, np.int32)
+        super().__init__(slots, capacity)
         self.slabs = {side: np.zeros((layers, slots, capacity, width), dtype) for side in SIDES}
-
-    def truncate(self, slot: int, length: int) -> None:
-        """Forgets the rows of `slot` from `length` on; raises GraphInputError if it has fewer."""
-        if not 0 <= length <= self.lengths[slot]:
-            raise GraphInputError(f"slot {slot} holds {self.lengths[slot]} rows, not {length}")
-        self.lengths[slot] = length
 
     def close(self) -> None:
         self.slabs = {side: slab[:0] for side, slab in self.slabs.items()}

@@ -22,13 +22,14 @@ from fallback.errors import GraphInputError
 from fallback.host_array import zeroed_pages
 from fallback.hunyuanocr import Source
 from fallback.nbits import Graph
+from fallback.slots import Slots
 
 _ROWS_AT_ONCE = 256  # of a prompt: bounds the scores, H·Q·S, that are held at a time
 _SIGNS = np.array([[-1], [1]], np.float32)  # (x1, x2) turns into x1·cos - x2·sin, x2·cos + x1·sin
 _MICROSOFT = {"domain": "com.microsoft"}
 
 
-class QuantisedCache:
+class QuantisedCache(Slots):
     """keys and values (layers, slots, K, capacity + 1, D) float32, head by head as the graph's
     attention reads them; allocated once and never moved.
 
@@ -36,17 +37,10 @@ class QuantisedCache:
     """
 
     def __init__(self, text: TextDims, slots: int, capacity: int) -> None:
-        self.slots, self.capacity = slots, capacity
-        self.lengths = np.zeros(slots, np.int32)
+        super().__init__(slots, capacity)
         shape = (text.layers, slots, text.kv_heads, capacity + 1, text.head_dim)
         self.keys, self.values = zeroed_pages(shape), zeroed_pages(shape)
         self.bindings: dict[tuple[int, int], Any] = {}  # by first slot and number of sequences
-
-    def truncate(self, slot: int, length: int) -> None:
-        """Forgets the rows of `slot` from `length` on; raises GraphInputError if it has fewer."""
-        if not 0 <= length <= self.lengths[slot]:
-            raise GraphInputError(f"slot {slot} holds {self.lengths[slot]} rows, not {length}")
-        self.lengths[slot] = length
 
     def close(self) -> None:
         self.keys = self.values = np.empty(0, np.float32)

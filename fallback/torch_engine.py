@@ -27,6 +27,7 @@ from fallback.hunyuanocr import Llm, Vision
 from fallback.kernels import BITS, default_precision, linear_for
 from fallback.ort_engine import available_cpus
 from fallback.quantised_llm import QuantisedCache, QuantisedLlm
+from fallback.slots import Slots
 from fallback.torchscript import find_packaged, open_packaged
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ VISION_INPUTS = ("patches", "pos", "mask")
 LLM_INPUTS = ("embeds", "cos", "sin", "past_mask", "chunk_mask", "select")
 
 
-class TorchKVCache:
+class TorchKVCache(Slots):
     """Keys and values of `slots` sequences, token-major, allocated once and never moved.
 
     keys, values: (layers, slots, capacity in whole blocks, K·D) each, zeroed: masked rows must stay
@@ -47,8 +48,7 @@ class TorchKVCache:
     """
 
     def __init__(self, text: TextDims, slots: int, capacity: int) -> None:
-        self.slots, self.capacity = slots, capacity
-        self.lengths = np.zeros(slots, np.int32)
+        super().__init__(slots, capacity)
         shape = (text.layers, slots, _in_blocks(capacity), text.kv_width)
         self.keys, self.values = (torch.from_numpy(zeroed_pages(shape)) for _ in range(2))
         # Every step's mask of one sequence is a slice: zeros for its rows, then masked ones.
@@ -60,12 +60,6 @@ class TorchKVCache:
         """(1, 1, rows): the first `length` rows count; rows - length is at most _ROWS."""
         start = self.capacity - length
         return self.mask[:, :, start : start + rows]
-
-    def truncate(self, slot: int, length: int) -> None:
-        """Forgets the rows of `slot` from `length` on; raises GraphInputError if it has fewer."""
-        if not 0 <= length <= self.lengths[slot]:
-            raise GraphInputError(f"slot {slot} holds {self.lengths[slot]} rows, not {length}")
-        self.lengths[slot] = length
 
     def close(self) -> None:
         self.keys = self.values = self.mask = torch.empty(0)
