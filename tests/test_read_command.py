@@ -57,6 +57,15 @@ def test_one_page_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None
     assert "decode" in result.timings_ms and result.settings["min_score"] == 0.5
 
 
+def test_a_dash_as_output_is_stdout(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = _run(capsys, "read", SAMPLE, "-o", "-")
+    assert code == 0 and Result.from_dict(json.loads(out)).lines
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_document_is_an_array_and_pages_are_chosen(
     capsys: pytest.CaptureFixture[str], document: Path
 ) -> None:

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     wanted.add_argument("--schema", type=Path, metavar="FILE.json", help="their JSON Schema")
     parser.add_argument("--pages", type=page_list, metavar="1-3,7", help="pages of each document")
     parser.add_argument("--draw", type=Path, metavar="DIR", help="pictures with quads and text")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="instead of stdout")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: -, stdout")
     parser.add_argument("--stream", action="store_true", help="show the text while it is made")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="what took how long (Perfetto)")
     model = parser.add_argument_group("model and engine")
@@ -241,10 +241,10 @@ def _json(results: Iterator[Result], single: bool) -> Iterator[str]:
 
 
 class _Output:
-    """stdout, or a file that appears under its name when it is complete."""
+    """stdout (None or -), or a file that appears under its name when it is complete."""
 
     def __init__(self, path: Path | None) -> None:
-        self._path = path
+        self._path = None if path == Path("-") else path
         self._stream: IO[str] = sys.stdout
 
     def __enter__(self) -> _Output:
