@@ -13,6 +13,7 @@ from fallback.errors import GraphInputError
 from fallback.quantised_llm import QuantisedCache
 from fallback.torch_engine import TorchEngine
 from scripts.make_checkpoint import TINY
+from tests.fallback.token_rows import rows
 
 LAYERS, WIDTH = TINY.text.layers, TINY.text.kv_width
 
@@ -27,15 +28,6 @@ def engine(request: pytest.FixtureRequest, tiny: Checkpoint) -> Iterator[TorchEn
 def exact(tiny: Checkpoint) -> Iterator[TorchEngine]:
     with TorchEngine.open(tiny, "fp32", threads=1) as opened:
         yield opened
-
-
-def rows(seed: int, b: int, q: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """embeds, cos, sin of b sequences of q tokens; every number of cos and sin has its own angle,
-    as in the rotary layout of transformers."""
-    rng = np.random.default_rng(seed)
-    angles = rng.standard_normal((b, q, TINY.text.head_dim), np.float32)
-    embeds = rng.standard_normal((b, q, TINY.text.hidden), np.float32)
-    return embeds, np.cos(angles), np.sin(angles)
 
 
 def held(cache: QuantisedCache, slot: int) -> np.ndarray:
